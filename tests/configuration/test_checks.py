@@ -363,6 +363,12 @@ def test_features_of_training_images_need_training_images(study, refuses):
         study(grid, protocols=protocols, data_root="data")
 
 
+def test_distances_to_training_images_need_their_features(study, refuses):
+    protocols = {"p": {"base": "digits", "export_features": "all"}}
+    with refuses(ConfigError, "'dac' needs features of training images", "export_features: train"):
+        study({"protocol": "p", "calibrators": ["dac"]}, protocols=protocols)
+
+
 def test_feature_clipping_is_refused_where_the_head_is_not_linear(study, refuses):
     protocols = {"p": {"base": "digits", "export_features": True}}
     grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}

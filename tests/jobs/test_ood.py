@@ -5,6 +5,7 @@ import pytest
 from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
 
 from calgrid import metrics
+from calgrid.calibrators import load_calibrator
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.jobs.calibrate import calibrate
@@ -68,7 +69,7 @@ def test_a_run_with_training_features_has_all_scores_once(data, tmp_path):
     study["protocols"]["quick"].update(checkpoints=["last"], export_features="train")
     study["grids"][0] |= {
         "methods": ["ce"],
-        "calibrators": ["none", "ts"],
+        "calibrators": ["none", "ts", "dac"],
         "shifts": ["ood/photos"],
     }
     plan = Plan(Study(study, HOME))
@@ -92,6 +93,14 @@ def test_a_run_with_training_features_has_all_scores_once(data, tmp_path):
         *read_head(folder / "head.safetensors", spec["run_fingerprint"]),
     )
     scores = [metrics.vim(images.features, images.logits, fitted) for images in (test, photos)]
+    dac = load_calibrator(next(tmp_path.glob("fits/last/dac-*.safetensors")))
+    distances = -knn(photos.features, train.features, 12)[:, None]
+    of_dac = rows[rows["calibrator"] == "dac"]
+    of_test = -knn(test.features, train.features, 12)[:, None]
+    assert values(of_dac)["auroc"] == metrics.auroc(
+        dac.predict_proba(test.logits, of_test).max(axis=1),
+        dac.predict_proba(photos.logits, distances).max(axis=1),
+    )
     assert found["fpr95_vim"] == metrics.fpr95(*scores)
     of_knn = bare[bare["metric"] == "aupr_knn"].iloc[0]
     assert of_knn["ci_low"] < of_knn["value"] < of_knn["ci_high"]

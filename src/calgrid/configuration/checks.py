@@ -258,6 +258,11 @@ def check_features(
     if SAME_SHIFT in fit_on:
         wanted, value = wanted - {True}, "all"
     for each in calibrators:
+        if "train" in each["needs"] and protocol.export_features != "train":
+            raise ConfigError(
+                f"{where}.calibrators: '{each['name']}' needs features of training images; set "
+                "export_features: train in the protocol."
+            )
         if "features" in each["needs"] and protocol.export_features not in wanted:
             raise ConfigError(
                 f"{where}.calibrators: '{each['name']}' needs features; set export_features: "

@@ -19,7 +19,7 @@ from calgrid.components import registry
 from calgrid.configuration import model
 from calgrid.configuration.files import is_path
 from calgrid.errors import ConfigError, DataError
-from calgrid.storage.layout import OOD_GROUPS, OOD_PREFIX
+from calgrid.storage.layout import OOD_PREFIX
 from calgrid.storage.sources import source_digest
 
 #: options that name files or folders below data_root
@@ -222,7 +222,8 @@ class DatasetCatalog:
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
             "families": _joined(like.get("families", ()), entry.get("families", ())),
-            **{group: like.get(group, ()) for group in OOD_GROUPS},
+            "near": like.get("near", ()),
+            "far": like.get("far", ()),
             "download": False,
         }
         if "encoded" in base.info:

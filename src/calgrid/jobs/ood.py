@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from calgrid.storage.logits import Logits
 from calgrid.storage.schema import RESAMPLE_PLACE
 
 Scores = dict[object, tuple[NDArray[np.float64], ...]]
+Features = NDArray[np.float32]
 Rows = list[dict[str, Any]]
 #: what a mean over test sets keeps
 AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
@@ -31,8 +32,7 @@ def network_scores(
     function; the log says which are not defined.
 
     Logarithms of probabilities have no offset, so neither MaxLogit nor energy. kNN and ViM need
-    features of ``train``, ViM a linear last layer, too. k of kNN is 50, but at most the mean number
-    of training images of a class.
+    features of ``train``, ViM a linear last layer, too.
     """
     found: Scores = {}
     sets = test, shifted
@@ -44,9 +44,7 @@ def network_scores(
     features = [rows.features for rows in sets if rows.features is not None]
     if train is None or train.features is None or len(features) < len(sets):
         return found
-    # among few images, those of other classes would be the nearest
-    k = max(1, min(NEIGHBOUR, len(train) // train.logits.shape[1]))
-    found[knn] = tuple(knn(values, train.features, k) for values in features)
+    found[knn] = tuple(closeness(values, train) for values in features)
     if head is None:
         log(f"No ViM on {name}: the last layer is not linear.")
         return found
@@ -58,6 +56,14 @@ def network_scores(
     logits = [rows.logits for rows in sets]
     found[vim] = tuple(vim(*each, fitted) for each in zip(features, logits, strict=True))
     return found
+
+
+def closeness(features: Features, train: Logits) -> NDArray[np.float64]:
+    """Score of kNN of features (N, d); k is 50, but at most the mean number of training images of a
+    class: among few images, those of other classes would be the nearest.
+    """
+    k = max(1, min(NEIGHBOUR, len(train) // train.logits.shape[1]))
+    return knn(features, cast(Features, train.features), k)
 
 
 def of_groups(rows: Rows, groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Rows]]:

@@ -39,6 +39,7 @@ from calgrid.storage.layout import (
     head_file,
     image_set_of,
     logits_file,
+    logits_files,
 )
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, make_result
@@ -106,7 +107,7 @@ def predict(
             images.verify()
         taken = _take_files(spec, out, folder, inputs, shifts)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
-        total = len(checkpoints) * len(_exported(spec, shifted))
+        total = len(logits_files(checkpoints, _beside_splits(spec, shifts)))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
                 given.check()  # of what is imported now, before blocks of it are stored
@@ -119,17 +120,17 @@ def predict(
         out,
         PREDICT,
         spec["fingerprint"],
-        [logits_file(*place) for place in itertools.product(checkpoints, _exported(spec, shifts))],
+        logits_files(checkpoints, _beside_splits(spec, shifts)),
         produce,
         inputs=inputs,
         optional=[head_file(checkpoint) for checkpoint in checkpoints],
     )
 
 
-def _exported(spec: PredictSpec, shifts: Iterable[str]) -> list[str]:
-    """Splits and shift families that are exported."""
+def _beside_splits(spec: PredictSpec, shifts: Iterable[str]) -> list[str]:
+    """What is exported beside the splits that are scored: training images, shift families."""
     trained = [TRAIN_SPLIT] if spec["export_features"] == TRAIN_SPLIT else []
-    return [*SPLITS, *trained, *shifts]
+    return [*trained, *shifts]
 
 
 def _take_files(
@@ -251,7 +252,7 @@ class _Exporter:
     ) -> Iterator[str]:
         """Write all files of a checkpoint but those ``taken``, and yield the name of each."""
         self.head(folder / head_file(checkpoint))
-        for name in _exported(self.spec, shifted):
+        for name in (*SPLITS, *_beside_splits(self.spec, shifted)):
             read = [inputs["model"], inputs["data"], inputs.get(name)]
             about = {
                 "fingerprint": self.spec["files"][name],

@@ -8,7 +8,7 @@ import math
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
-from calgrid.jobs.ood import network_scores
+from calgrid.jobs.ood import closeness, network_scores
 from calgrid.metrics import (
     Metric,
     Output,
@@ -309,6 +309,7 @@ class Scorer:
         self, entry: FittedCalibrator, seed: int, rows: Logits, trace: bool = False
     ) -> Calibrator:
         options = {**entry["options"], **({"trace": True} if trace else {})}
+        rows = self._with_distances(rows, entry["needs"])
         return build_calibrator(entry["id"], seed=seed, **options).fit(
             rows.logits, rows.label, rows.features, self.head
         )
@@ -481,9 +482,15 @@ class Scorer:
             )
         return False
 
-    @staticmethod
-    def _predict(calibrator: Calibrator, data: Logits) -> Output:
+    def _with_distances(self, rows: Logits, needs: Sequence[str]) -> Logits:
+        """Rows whose features are squared distances to the training images, if these are needed."""
+        if "train" not in needs or self.train is None or rows.features is None:
+            return rows
+        return replace(rows, features=-closeness(rows.features, self.train)[:, None])
+
+    def _predict(self, calibrator: Calibrator, data: Logits) -> Output:
         """Output (N, K), computed in blocks of rows."""
+        data = self._with_distances(data, calibrator.needs)
         width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
         blocks, most = [], max(1, PREDICTED_NUMBERS // width)
         for begin in range(0, len(data), most):
