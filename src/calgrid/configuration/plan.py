@@ -378,13 +378,14 @@ class Plan:
 
     def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
         """Scored out-of-distribution sets that are near to the data set of a run, and far."""
+        families = self.study.evaluations[key].families
+        if not families:  # of logits made elsewhere, whose data set may be unknown
+            return {}
         info = self.study.datasets.describe(key.dataset).info
         groups = {}
         for group in OOD_GROUPS:
             declared = info.get(group, ())
-            groups[group] = [
-                name for name in self.study.evaluations[key].families if name in declared
-            ]
+            groups[group] = [name for name in families if name in declared]
         return groups
 
     def _job(
