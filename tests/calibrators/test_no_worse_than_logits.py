@@ -83,7 +83,7 @@ CONTAINING = [
     ("vs", {}, nll),
     ("ms", {}, nll),
     ("fc", {}, ece),
-    ("dac", {}, nll),
+    ("dac", {}, brier),
 ]
 #: tested by the loss that their fits report with its penalty, or of the maps of single classes
 BY_PARTS = {"ms_odir", "dirichlet", "beta", "beta_ova", "smoothing_spline_ova"}

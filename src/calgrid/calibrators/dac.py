@@ -19,19 +19,18 @@ from calgrid.components.registry import register
     parameters="L + 1",
 )
 class DensityAwareCalibration(SoftmaxCalibrator):
-    """DAC, ``softmax(z / T)`` with ``T = c (w_0 + sum_l w_l s_l)``, ``w_l >= 0``.
+    """DAC, ``softmax(z / T)`` with ``T = w_0 + sum_l w_l s_l`` and ``w_l >= 0``.
 
     ``features`` are the s_l ``(N, L)``: in layer l the squared distance to the k-th nearest
     training image, features of unit norm (minus :func:`calgrid.metrics.knn`). In a study L = 1, the
-    penultimate layer; the paper uses several layers. w has the lowest Brier score on validation
-    data, by L-BFGS-B from the single temperature (w_l = 0); then c has the lowest NLL, and the
-    single temperature stays if its NLL is lower. The code bounds w_l by 1e4 and continues with ETS
-    or a spline in place of c. T is at least 0.05 and at most 100, in units of the logits' spread.
+    penultimate layer; the paper uses several layers. The weights have the lowest Brier score on
+    validation data, by L-BFGS-B from the single temperature (w_l = 0). The code bounds w_l by 1e4
+    and continues with ETS or a spline; a further temperature would be part of the weights. T is at
+    least 0.05 and at most 100, in units of the logits' spread.
 
-    ``fit_history``: ``w_0``, ``weights`` (both with c), ``loss`` (Brier score before c),
-    ``start_loss`` (that of the single temperature), ``evaluations``, ``n_infinite_loss`` (samples
-    left out, label's logit -inf), ``temperature_min``, ``_mean``, ``_max`` over the validation
-    samples.
+    ``fit_history``: ``w_0``, ``weights``, ``loss`` (Brier score), ``start_loss`` (that of the
+    single temperature), ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit
+    -inf), ``temperature_min``, ``_mean``, ``_max`` over the validation samples.
     """
 
     def temperature(self, distances: Array) -> Array:
@@ -69,16 +68,13 @@ class DensityAwareCalibration(SoftmaxCalibrator):
         start_loss = objective(start)[0]
         limits = [(0.0, None)] * len(start)
         result = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits)
-        found = result.x if result.fun < start_loss else start
-        temperature = np.clip(inputs @ found, *self.bounds)
-        again, _ = fit_rescaled(used / temperature[:, None], targets)
-        is_better = np.min(again.loss) < np.min(single.loss)
-        found = again.temperature * found if is_better else start
+        unchanged = np.eye(len(start))[0]
+        found = min((result.x, start, unchanged), key=lambda weights: objective(weights)[0])
         self.w_0, self.weights = float(found[0]), found[1:] / unit
         history = {
             "w_0": self.w_0,
             "weights": self.weights.tolist(),
-            "loss": min(float(result.fun), start_loss),
+            "loss": objective(found)[0],
             "start_loss": start_loss,
             "evaluations": int(result.nfev),
             "n_infinite_loss": int((~possible).sum()),
