@@ -14,7 +14,7 @@ from calgrid.components.registry import register
 @register(
     source="Tomani, Waseda, Shen, Cremers, Beyond In-Domain Scenarios: Robust Density-Aware "
     "Calibration, ICML 2023, arXiv 2302.05118; code futakw/DensityAwareCalibration",
-    needs=("logits", "features", "train"),
+    needs=("logits", "features", "training features"),
     keeps_argmax=True,
     parameters="L + 1",
 )

@@ -258,7 +258,7 @@ def check_features(
     if SAME_SHIFT in fit_on:
         wanted, value = wanted - {True}, "all"
     for each in calibrators:
-        if "train" in each["needs"] and protocol.export_features != "train":
+        if "training features" in each["needs"] and protocol.export_features != "train":
             raise ConfigError(
                 f"{where}.calibrators: '{each['name']}' needs features of training images; set "
                 "export_features: train in the protocol."

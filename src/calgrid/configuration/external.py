@@ -37,7 +37,7 @@ def check_calibrators(
                 f"{where}.calibrators: '{name}' needs features, which these predictions do not "
                 "have; remove it."
             )
-        if "train" in needs:
+        if "training features" in needs:
             raise ConfigError(
                 f"{where}.calibrators: '{name}' needs features of training images, which logits "
                 "made elsewhere do not have; remove it."

@@ -484,7 +484,7 @@ class Scorer:
 
     def _with_distances(self, rows: Logits, needs: Sequence[str]) -> Logits:
         """Rows whose features are squared distances to the training images, if these are needed."""
-        if "train" not in needs or self.train is None or rows.features is None:
+        if "training features" not in needs or self.train is None or rows.features is None:
             return rows
         return replace(rows, features=-closeness(rows.features, self.train)[:, None])
 
