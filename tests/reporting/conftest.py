@@ -12,7 +12,7 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import aggregate
-from calgrid.jobs.calibrate import _resamples
+from calgrid.jobs.calibrate import _with_means
 from calgrid.jobs.diagnostics import (
     class_scores,
     confidence_bins,
@@ -20,10 +20,13 @@ from calgrid.jobs.diagnostics import (
     diagnostic_files,
     measured,
 )
+from calgrid.jobs.ood import group_metrics
 from calgrid.jobs.scoring import _draw_rows
 from calgrid.metrics import METRICS as METRIC_TABLE
 from calgrid.metrics import bootstrap, check_probabilities, evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.intervals import resampled_means
+from calgrid.metrics.ood import energy, max_logit
+from calgrid.metrics.table import OOD_NETWORK
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
@@ -36,6 +39,7 @@ from calgrid.storage.schema import (
     CLASSES,
     METRIC_COLUMNS,
     METRICS,
+    RESAMPLE_COLUMNS,
     RESAMPLES,
     RUN_KEY,
 )
@@ -94,6 +98,7 @@ class Recipe:
     shifts: tuple[str, ...] = ("gaussian_noise", "contrast")
     severities: tuple[int, ...] = (1, 3, 5)
     ood: tuple[str, ...] = ("ood/photos",)
+    network_scores: bool = False
     datasets: tuple[str, ...] = ("digits",)
     backbones: tuple[str, ...] = ("resnet8",)
     checkpoints: tuple[str, ...] = ("last",)
@@ -184,6 +189,7 @@ def _manifest_run(key, run, recipe):
         "external": recipe.external,
         "first_stage": None,
         "families": families,
+        "ood_groups": {"near": [], "far": list(recipe.ood)},
         "sees_validation": key["method"] in recipe.sees_validation,
     }
 
@@ -238,7 +244,8 @@ def _score(key, run, recipe):
     defaults = {"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan}
     metrics = pd.DataFrame([{**defaults, **row} for row in rows])
     write_frame(folder / METRICS, metrics, footer, METRIC_COLUMNS)
-    write_frame(folder / RESAMPLES, _resamples(draws), footer)
+    resamples = pd.DataFrame(_with_means(draws, {}), columns=list(RESAMPLE_COLUMNS))
+    write_frame(folder / RESAMPLES, resamples, footer)
     write_frame(folder / CLASSES, pd.concat(classes), footer)
     columns = {BINS: BIN_COLUMNS, **diagnostic_files(DIAGNOSTICS)}
     for name, parts in tables.items():
@@ -309,11 +316,18 @@ def _score_calibrated(base, key, recipe, fitted, val, test, draws):
             rows += _rows(shifted, _measured(evaluate, predicted, labels), {}, recipe.n_test)
             drawn = _measured(resampled_means, predicted, labels)
             draws += _draw_rows(shifted, drawn, METRIC_TABLE)
-    for name in recipe.ood:
-        logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4, 50)
+    of_sets = []
+    for place, name in enumerate(recipe.ood):
+        logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4 + 0.1 * place, 50)
         values = _measured(evaluate_ood, probs, fitted.predict_proba(logits))
-        rows += _rows({**base, "split": "ood", "shift": name}, values, {}, len(logits))
-    return rows
+        if recipe.network_scores and base["calibrator"] == "none":
+            scores = {score: (score(test[0]), score(logits)) for score in (max_logit, energy)}
+            for metric in OOD_NETWORK.values():
+                if metric.score in scores:
+                    values = {**values, metric.id: metric.function(*scores[metric.score])}
+        about = {**base, "split": "ood", "shift": name, "severity": 0}
+        of_sets += _rows(about, values, {}, len(logits))
+    return rows + of_sets + group_metrics(of_sets, [], {"far": recipe.ood}, (0.025, 0.975))
 
 
 def _measured(function, *arrays, **options):

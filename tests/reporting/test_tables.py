@@ -267,9 +267,11 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(
 def test_ood_table_has_one_section_a_set(build, read_markdown):
     out = build(ood=("ood/photos", "ood/noise"), seeds=(0,), shifts=()).tables()
     assert list(read_markdown(out / "ood.md")) == [
-        "digits, resnet8 against ood/noise",
-        "digits, resnet8 against ood/photos",
+        "digits, resnet8 against mean over far sets",
+        "digits, resnet8 against ood/noise (far)",
+        "digits, resnet8 against ood/photos (far)",
     ]
+    assert not (out / "ood_scores.md").exists()
 
 
 def test_costs_are_relative_to_the_baseline(tables):
@@ -800,3 +802,22 @@ def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(
     data, _ = study.opened()
     for group in data.groups:
         assert not best_of_all(data, group).tested
+
+
+def test_scores_of_networks_are_rows_of_sets_with_the_mean_over_their_group(build, read_markdown):
+    sets = ("ood/photos", "ood/textures")
+    out = build(shifts=(), ood=sets, resamples=0, network_scores=True, seeds=(0,)).tables()
+    sections = read_markdown(out / "ood_scores.md")
+    assert list(sections) == [f"digits, resnet8: {name}" for name in ("AUROC", "FPR95", "AUPR")]
+    rows = sections["digits, resnet8: AUROC"]
+    scores = ["AUROC (%) ↑", *(f"AUROC {name} (%) ↑" for name in ("entropy", "MaxLogit", "energy"))]
+    assert list(rows[0]) == ["Set", "Method", "Seeds", *scores]
+    assert [row["Set"] for row in rows[::3]] == [
+        "mean over far sets",
+        *(f"{name} (far)" for name in sets),
+    ]
+    frame = pd.read_csv(out / "ood_scores.csv").pivot(index="shift", columns="method")
+    energies = frame["auroc_energy_mean"]
+    assert energies.loc[list(sets)].mean().to_numpy() == pytest.approx(
+        energies.loc["far"].to_numpy()
+    )

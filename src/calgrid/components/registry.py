@@ -89,7 +89,7 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
         *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
         *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),
         *("evaluation_only", "keep_encoded", "some_classes", "warning", "variants", "like"),
-        "class_groups",
+        *("class_groups", "near", "far"),
     ),
     "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
     "metric": ("interval",),

@@ -235,6 +235,8 @@ class DatasetCatalog:
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
             "families": _joined(like.get("families", ()), entry.get("families", ())),
+            "near": like.get("near", ()),
+            "far": like.get("far", ()),
             "download": False,
         }
         if "encoded" in base.info:

@@ -52,6 +52,7 @@ TABLES: tuple[Builder, ...] = (
     classes.classes,
     shift.shift,
     shift.ood,
+    shift.ood_scores,
     conformal.conformal,
     costs.costs,
     training_time.training_time,
