@@ -296,7 +296,7 @@ class TestParts:
             most["together"] = max(most["together"], sum(each.rows for each in alive))
             return found
 
-        monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
+        monkeypatch.setattr(sys.modules[predicted.__module__], "read_logits", reading)
         calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
@@ -435,7 +435,7 @@ def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
     labels = rng.integers(0, 3, 40)
     logits = (1000 * rng.normal(size=(40, 3))).astype(np.float32)
     bare = build_calibrator("none").fit(logits, labels)
-    output = Scorer._predict(bare, Logits(np.arange(40), labels, logits))
+    output = predicted(bare, Logits(np.arange(40), labels, logits))
     exact = logsumexp(logits.astype(float), axis=1) - logits[np.arange(40), labels]
     assert evaluate(output, labels)["nll"] == pytest.approx(exact.mean(), rel=1e-12)
     assert (output.probs == 0).any()

@@ -193,6 +193,17 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
     return scored
 
 
+def predicted(calibrator: Calibrator, data: Logits) -> Output:
+    """Output (N, K) of a calibrator, computed in blocks of rows."""
+    width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
+    blocks, most = [], max(1, PREDICTED_NUMBERS // width)
+    for begin in range(0, len(data), most):
+        rows = slice(begin, begin + most)
+        features = None if data.features is None else data.features[rows]
+        blocks.append(calibrator.predict_output(data.logits[rows], features=features))
+    return Output.joined(blocks)
+
+
 class Scorer:
     """Scores calibrators on the rows of one chunk, read at first use and held in memory."""
 
@@ -509,15 +520,7 @@ class Scorer:
         return replace(rows, features=-closeness(rows.features, self.train)[:, None])
 
     def _predict(self, calibrator: Calibrator, data: Logits) -> Output:
-        """Output (N, K), computed in blocks of rows."""
-        data = self._with_distances(data, calibrator.needs)
-        width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
-        blocks, most = [], max(1, PREDICTED_NUMBERS // width)
-        for begin in range(0, len(data), most):
-            rows = slice(begin, begin + most)
-            features = None if data.features is None else data.features[rows]
-            blocks.append(calibrator.predict_output(data.logits[rows], features=features))
-        return Output.joined(blocks)
+        return predicted(calibrator, self._with_distances(data, calibrator.needs))
 
     @property
     def _draws(self) -> dict[str, Any]:
