@@ -16,8 +16,8 @@ from collections import Counter
 import numpy as np
 
 from calgrid.calibrators import build_calibrator
-from calgrid.files.ranking import choice, rank_calibrators, usable
 from calgrid.metrics import nll
+from calgrid.user_logits.ranking import choice, rank_calibrators, usable
 
 #: rows on which the calibrators are scored
 SCORED = 20_000

@@ -41,7 +41,7 @@ from calgrid.metrics import (
     smooth,
 )
 from calgrid.metrics._inputs import Predictions
-from calgrid.metrics.evaluation import evaluate_ood, evaluate_soft
+from calgrid.metrics.table import evaluate_ood, evaluate_soft
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.paired import seed_interval, student_reach
 from calgrid.statistics.verdicts import FOUND

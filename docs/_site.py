@@ -53,9 +53,9 @@ ADVICE = {
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
     *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.integrations.network"),
-    *("calgrid.reporting.results", "calgrid.files.writing"),
+    *("calgrid.reporting.results", "calgrid.user_logits.writing"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
-    *("calgrid.files.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
+    *("calgrid.user_logits.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(
         "calgrid.training.procedure",
         "calgrid.backbones.base",

@@ -11,8 +11,8 @@ from tests.conftest import HOME
 from calgrid import load_study
 from calgrid import optional as extras
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import evaluate
@@ -79,7 +79,7 @@ def test_logits_lists_and_configurations_need_no_extra(core, home):
         f"codes += [main(['list', kind]) for kind in {kinds}]\n"
         f"codes += [main([command, {str(home / 'config/config.yaml')!r}]) for command in ('check', "
         f"'cost', 'status')]\n"
-        "import calgrid; calgrid.load_study; import calgrid.files.ranking, calgrid.statistics\n"
+        "import calgrid, calgrid.statistics, calgrid.user_logits.ranking; calgrid.load_study\n"
         "print(codes)\n"
     )
     assert printed.splitlines()[-1] == str([0] * (7 + len(kinds)))
@@ -129,7 +129,7 @@ def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_pa
 def test_a_study_that_trains_asks_for_its_libraries_before_any_job(
     make_config, home, monkeypatch, refuses
 ):
-    jobs = Jobs(make_config(), home, local=False)
+    jobs = Jobs(Plan(Study(make_config(), home)), local=False)
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "timm" else object())
     with refuses(MissingLibraryError, "timm is not installed", "'calgrid[train]'"):
         jobs.check_installed(conda=False)

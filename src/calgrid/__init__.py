@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from calgrid.optional import say_extra
 
 if TYPE_CHECKING:
-    from calgrid.files.writing import write_logits
     from calgrid.integrations.network import TrainedNetwork
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
     from calgrid.reporting.diagram import plot_reliability
     from calgrid.reporting.results import load_study
+    from calgrid.user_logits.writing import write_logits
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,7 +31,7 @@ _MODULES = {
     "TrainedNetwork": "calgrid.integrations.network",
     "load_study": "calgrid.reporting.results",
     "plot_reliability": "calgrid.reporting.diagram",
-    "write_logits": "calgrid.files.writing",
+    "write_logits": "calgrid.user_logits.writing",
 }
 
 

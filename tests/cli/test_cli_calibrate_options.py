@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import write
 
 from calgrid.calibrators import load_calibrator
-from calgrid.files.ranking import usable
+from calgrid.user_logits.ranking import usable
 
 FAST = ("--bootstrap", 0)
 

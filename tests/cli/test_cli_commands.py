@@ -22,10 +22,10 @@ from calgrid.cli.commands.list import KINDS
 from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
-from calgrid.configuration import jobs
-from calgrid.configuration.components import registered_methods
+from calgrid.configuration import rules
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS
@@ -264,7 +264,7 @@ class TestCheck:
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(
         self, calgrid, configured, make_config, monkeypatch
     ):
-        monkeypatch.setattr(jobs, "GPU_DEVICES", ())
+        monkeypatch.setattr(rules, "GPU_DEVICES", ())
         done = calgrid("check", configured(make_config(device="cuda")))
         assert done.code == 0
         assert done.err.startswith(

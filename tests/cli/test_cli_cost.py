@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from calgrid.configuration import jobs
+from calgrid.configuration import rules
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.jobs import speed
@@ -143,7 +143,7 @@ def test_published_weights_are_not_trained(calgrid, configured):
 def test_hours_are_of_the_processor_that_trains(
     calgrid, configuration, monkeypatch, tmp_path, has_gpu
 ):
-    monkeypatch.setattr(jobs, "GPU_DEVICES", (str(tmp_path),) if has_gpu else ())
+    monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if has_gpu else ())
     text = configuration.read_text()
     hours = {}
     for device in ("auto", "cpu", "cuda"):

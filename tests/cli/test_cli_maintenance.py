@@ -32,7 +32,7 @@ def results(tmp_path, monkeypatch):
     make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], writing("metrics.parquet"))
     folders = [f"results/{RUN}/train-{'a' * 10}", str(folder)]
     configuration = {"study": "small", "results": "results"}
-    manifest = {"study": "small", "folders": folders, "runs": [], "configuration": configuration}
+    manifest = {"folders": folders, "runs": [], "configuration": configuration}
     manifest["given"] = {"study": "small"}
 
     def produce(work):

@@ -21,10 +21,10 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.slow_checks import check_plugins
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.files.ranking import rank_calibrators
 from calgrid.metrics import METRICS, Metric, bootstrap, evaluate, resampled_metrics
 from calgrid.metrics.intervals import resample_weights
 from calgrid.statistics import paired_bootstrap, summarise
+from calgrid.user_logits.ranking import rank_calibrators
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
 #: mean confidence minus accuracy, which may be negative

@@ -10,8 +10,8 @@ from calgrid.configuration.costs import (
     prepared_bytes,
     run_costs,
 )
-from calgrid.configuration.files import read_configuration
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from calgrid.configuration import external
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.made_runs import MadeRun
 from calgrid.configuration.model import OfStudy
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_external
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -31,7 +32,7 @@ def first(home, tmp_path, monkeypatch):
             given = {"test": f"{method}.npz", "split_seed": 1, "kind": "logits"}
             entries[method] = {**given, **names, **changes}
         config = {"study": "first", "data_root": None, "external": entries}
-        jobs = Jobs(config, home, local=False)
+        jobs = Jobs(Plan(Study(config, home)), local=False)
         jobs.write_plan(jobs.record("plan"))
         study = jobs.plan.study
         folders = {}

@@ -173,8 +173,8 @@ class TestSpecifications:
         assert [run["fingerprint"] for run in manifest["runs"]] == expected
         folder = "results/runs/digits/digits/resnet8/ce/seed1/calibrate-"
         assert manifest["runs"][0]["calibrate"] == f"{folder}{expected[0][:10]}"
+        assert manifest["configuration"]["study"] == "small"
         assert "device" not in manifest["configuration"]
-        assert manifest["study"] == "small"
 
 
 def test_an_external_run_is_imported_again_when_its_description_changes_but_not_for_a_calibrator(

@@ -6,7 +6,9 @@ import pytest
 from tests.conftest import HOME
 
 from calgrid.configuration.costs import count_jobs
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
+from calgrid.configuration.study import Study
 from calgrid.storage.layout import RunKey
 
 KEY = RunKey("digits", "digits", "resnet8", "ce", 1)
@@ -64,7 +66,8 @@ def test_blocks_of_a_grid_join_their_probes(study):
 
 
 def test_rules_know_the_files_of_the_probes(make_config):
-    jobs = Jobs(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
+    config = make_config({"probes": ["profiles"], "methods": ["ce"]})
+    jobs = Jobs(Plan(Study(config, HOME)), local=True)
     record, _ = jobs.results_of("probe")
     assert record.startswith("results/runs/digits/digits/resnet8/ce/seed1/probe_profiles-")
     assert jobs.wildcard_constraints["probe"] == "profiles"

@@ -103,10 +103,11 @@ def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
 
 
 def test_a_question_changes_the_manifest(plan):
-    silent, asking = plan().manifest(), plan(**asked()).manifest()
-    assert silent["statistics"]["comparisons"] == []
-    assert asking["statistics"] == {**silent["statistics"], **asked()["statistics"]}
-    assert silent["fingerprint"] != asking["fingerprint"]
+    manifests = plan().manifest(), plan(**asked()).manifest()
+    silent, asking = (each["configuration"]["statistics"] for each in manifests)
+    assert silent["comparisons"] == []
+    assert asking == {**silent, **asked()["statistics"]}
+    assert manifests[0]["fingerprint"] != manifests[1]["fingerprint"]
 
 
 def test_lines_go_into_the_manifest_by_protocol(plan):
@@ -118,13 +119,14 @@ def test_lines_go_into_the_manifest_by_protocol(plan):
 def test_the_manifest_lists_every_candidate_with_its_protocol(tuned):
     lists = {"plain": ["ce", "ls"], "margin": ["mbls", {"protocol": "quick", "method": "ce"}]}
     made = tuned(lists, {"methods": ["ce"], "protocol": "quick"}, protocols=TWO, metric="brier")
-    assert Plan(made).manifest()["tuning"] == {
-        "metric": "brier",
-        "protocol": "digits",
-        "candidates": {
-            "plain": [["digits", "ce"], ["digits", "ls"]],
-            "margin": [["digits", "mbls"], ["quick", "ce"]],
-        },
+    tuning = Plan(made).manifest()["configuration"]["tuning"]
+    assert (tuning["metric"], tuning["protocol"]) == ("brier", "digits")
+    found = {}
+    for name, candidates in tuning["methods"].items():
+        found[name] = [(each["protocol"], each["method"]) for each in candidates]
+    assert found == {
+        "plain": [("digits", "ce"), ("digits", "ls")],
+        "margin": [("digits", "mbls"), ("quick", "ce")],
     }
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calgrid.configuration.files import read_configuration
 from calgrid.configuration.resources import CUDA_MB, DAY, Resources
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration
 from calgrid.errors import ConfigError
 
 #: largest peak of each kind of job in ``benchmarks/full_size.md`` in MB, with Snakemake on the node

@@ -13,13 +13,13 @@ from tests.conftest import HOME
 
 from calgrid.cli.main import main
 from calgrid.components import registry
-from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import DatasetCatalog, as_list
-from calgrid.configuration.files import read_configuration
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
+from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration
 from calgrid.errors import ConfigError
 from calgrid.reporting.published.cells import expanded, run_method
 from calgrid.storage.layout import RunKey
@@ -74,7 +74,7 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
     config = with_files(yaml.safe_load(path.read_text()), tmp_path)
     manifest = Plan(Study(config, HOME)).manifest()
     names = {"config": "digits", "study": path.parent.name}
-    assert manifest["study"] == names.get(path.stem, path.stem)
+    assert manifest["configuration"]["study"] == names.get(path.stem, path.stem)
     assert manifest["runs"]
 
 
@@ -92,7 +92,7 @@ def test_shipped_configuration_names_single_runs_of_another_one(
         Study(config, HOME)
     # those of the empty files
     monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)
-    jobs = Jobs(with_files(other, tmp_path), HOME, local=False)
+    jobs = Jobs(Plan(Study(with_files(other, tmp_path), HOME)), local=False)
     jobs.write_plan(jobs.record("plan"))
     for entry in config["external"].values():
         (key,) = [

@@ -157,8 +157,10 @@ def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, h
     program = """
 import json, sys
 from pathlib import Path
-from calgrid.configuration.jobs import Jobs
-jobs = Jobs(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
+from calgrid.configuration.study import Study
+jobs = Jobs(Plan(Study(json.loads(sys.argv[1]), Path(sys.argv[2]))), local=True)
 jobs.plan.manifest()
 heavy = {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"}
 print(len(jobs.plan.study.runs), heavy & set(sys.modules))

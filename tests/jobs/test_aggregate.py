@@ -123,10 +123,8 @@ def study(tmp_path):
         )
     manifest = {
         "fingerprint": "f",
-        "statistics": STATISTICS,
-        "study": "made up",
         "published": [],
-        "configuration": {"study": "made up"},
+        "configuration": {"study": "made up", "statistics": STATISTICS},
         "folders": [],
     }
     path = tmp_path / "study" / "made_up.json"
@@ -283,7 +281,7 @@ def test_the_record_says_what_was_aggregated_and_where(small_batches):
     found = read_json(record_of(small_batches))
     assert found["fingerprint"] == "f"
     manifest = read_json(small_batches / "manifest.json")
-    assert manifest["configuration"] == {"study": "made up"}
+    assert manifest["configuration"]["study"] == "made up"
     assert found["rows"]["metrics"] == 1300
     assert found["rows"]["costs"] == 13 + 2 * 12
     assert {"commit", "python", "pandas", "cpu", "machine"} <= set(found["environment"])

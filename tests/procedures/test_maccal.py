@@ -13,8 +13,8 @@ from tests.training.test_trainer import run
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.configuration.components import MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.runs import MethodCatalog
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure

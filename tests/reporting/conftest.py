@@ -2,7 +2,6 @@
 
 import itertools
 import zlib
-from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,38 +10,16 @@ import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator
+from calgrid.configuration.runs import CalibratorCatalog
 from calgrid.jobs.aggregate import aggregate
-from calgrid.jobs.calibrate import _with_means
-from calgrid.jobs.diagnostics import (
-    class_scores,
-    confidence_bins,
-    diagnosed_calibrators,
-    diagnostic_files,
-    measured,
-)
-from calgrid.jobs.ood import group_metrics
-from calgrid.jobs.scoring import _draw_rows
-from calgrid.metrics import METRICS as METRIC_TABLE
-from calgrid.metrics import bootstrap, check_probabilities, evaluate, evaluate_ood, evaluate_soft
-from calgrid.metrics.intervals import resampled_means
-from calgrid.metrics.ood import energy, max_logit
-from calgrid.metrics.table import OOD_NETWORK
+from calgrid.jobs.calibrate import calibrate
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.storage.layout import RunKey
-from calgrid.storage.logits import Logits, write_logits
-from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
-from calgrid.storage.schema import (
-    BIN_COLUMNS,
-    BINS,
-    CLASSES,
-    METRIC_COLUMNS,
-    METRICS,
-    RESAMPLE_COLUMNS,
-    RESAMPLES,
-    RUN_KEY,
-)
+from calgrid.storage.layout import SPLITS, RunKey, logits_file
+from calgrid.storage.logits import Logits, read_logits, write_logits
+from calgrid.storage.records import FILES, listed, write_record
+from calgrid.storage.schema import RUN_KEY
 from calgrid.storage.tables import write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is
@@ -81,11 +58,8 @@ INDICATORS = {
 DIAGNOSTICS = ["calgrid.papers.smart.diagnostics"]
 #: folders of the results of a run
 TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
-#: environment of the jobs that calibrate
-SCORED_IN = {"calgrid": "0.1.0", "python": "3.11.0", "numpy": "2.4.6", "scipy": "1.17.1"}
-
-
-_MEASURED = {}
+#: family of the shifts
+CORRUPTIONS = "digits_c"
 
 
 @dataclass
@@ -98,7 +72,6 @@ class Recipe:
     shifts: tuple[str, ...] = ("gaussian_noise", "contrast")
     severities: tuple[int, ...] = (1, 3, 5)
     ood: tuple[str, ...] = ("ood/photos",)
-    network_scores: bool = False
     datasets: tuple[str, ...] = ("digits",)
     backbones: tuple[str, ...] = ("resnet8",)
     checkpoints: tuple[str, ...] = ("last",)
@@ -147,13 +120,6 @@ class Written:
 
 def make_study(root: Path, recipe: Recipe) -> Written:
     """Write runs below ``root``, and the study with the job ``aggregate``."""
-    runs = []
-    for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
-        key = dict(zip(RUN_KEY, (recipe.protocol, *place), strict=True))
-        run = root / "runs" / RunKey(**key).path
-        runs.append(_manifest_run(key, run, recipe))
-        _score(key, run, recipe)
-        _records(key, run, recipe)
     statistics = {
         "bins": 15,
         "bootstrap": recipe.resamples,
@@ -162,9 +128,15 @@ def make_study(root: Path, recipe: Recipe) -> Written:
         "baseline": "ce",
         "comparisons": list(recipe.comparisons),
     }
+    runs = []
+    for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
+        key = dict(zip(RUN_KEY, (recipe.protocol, *place), strict=True))
+        run = root / "runs" / RunKey(**key).path
+        runs.append(_manifest_run(key, run, recipe))
+        _predict(key, run, recipe, runs[-1]["families"])
+        _records(key, run, recipe)
+        _calibrate(key, run, recipe, runs[-1]["families"], statistics)
     manifest = {
-        "study": "synthetic",
-        "statistics": statistics,
         "published": list(map(str, recipe.published)),
         "diagnostics": DIAGNOSTICS,
         "runs": runs,
@@ -179,7 +151,7 @@ def make_study(root: Path, recipe: Recipe) -> Written:
 
 
 def _manifest_run(key, run, recipe):
-    families = [] if recipe.external else [*recipe.ood, *(["digits_c"] if recipe.shifts else [])]
+    families = [] if recipe.external else [*recipe.ood, *([CORRUPTIONS] if recipe.shifts else [])]
     return {
         "key": key,
         "train": None if recipe.external else str(run / TRAINED),
@@ -206,145 +178,66 @@ def _logits(key, n, recipe, keep, labels_seed):
     return (factor * signal * values).astype(np.float32), labels.astype(np.int32)
 
 
-def _score(key, run, recipe):
-    rows, draws, classes = [], [], []
-    entries, tables = _entries(recipe), defaultdict(list)
+def _predict(key, run, recipe, families):
+    """Write the logits of val, test and shift families."""
     _, limited, n_val = key["dataset"].partition("_n")
-    val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
-    test = _logits(key, recipe.n_test, recipe, 1.0, 2)
-    for checkpoint in recipe.checkpoints:
-        data = {}
-        for name, (logits, labels) in {"val": val, "test": test}.items():
-            data[name] = Logits(
-                np.arange(len(labels)), labels, logits, metadata={**key, "split": name}
-            )
-            write_logits(run / PREDICTED / f"logits/{checkpoint}/{name}.parquet", data[name])
-        fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
-        diagnosed = diagnosed_calibrators(DIAGNOSTICS, entries)
-        diagnosed_fits = {name: fits[name] for name in diagnosed}
-        found = measured(DIAGNOSTICS, entries, 15, data["val"], data["test"], diagnosed_fits)
-        for name, table in found.items():
-            tables[name].append(table.assign(checkpoint=checkpoint))
-        for calibrator, fitted in fits.items():
-            base = {
-                **key,
-                "checkpoint": checkpoint,
-                "calibrator": calibrator,
-                "fit_on": "val",
-                "fit_seed": 0,
-                "fingerprint": _fingerprint(key),
-            }
-            rows += _score_calibrated(base, key, recipe, fitted, val, test, draws)
-            predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
-            about = {"checkpoint": checkpoint, "calibrator": calibrator}
-            classes.append(class_scores(predictions).assign(**about))
-            if calibrator != "none":
-                tables[BINS].append(confidence_bins(predictions, 15).assign(**about))
-    folder, footer = run / CALIBRATED, {"fingerprint": _fingerprint(key)}
-    defaults = {"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan}
-    metrics = pd.DataFrame([{**defaults, **row} for row in rows])
-    write_frame(folder / METRICS, metrics, footer, METRIC_COLUMNS)
-    resamples = pd.DataFrame(_with_means(draws, {}), columns=list(RESAMPLE_COLUMNS))
-    write_frame(folder / RESAMPLES, resamples, footer)
-    write_frame(folder / CLASSES, pd.concat(classes), footer)
-    columns = {BINS: BIN_COLUMNS, **diagnostic_files(DIAGNOSTICS)}
-    for name, parts in tables.items():
-        table = pd.concat(parts, ignore_index=True).reindex(columns=list(columns[name]))
-        write_frame(folder / name, table, footer, columns[name])
-    made = {"fit_seed": 0, "seconds": 0.1 + 0.01 * key["seed"]}
-    costs = [{"calibrator": name, **made} for name in recipe.calibrators]
-    files = _files(folder, "*.parquet")
-    write_record(folder / CALIBRATE, {"environment": SCORED_IN, "fits": costs, FILES: files})
+    parts = {
+        "val": [_rows(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)],
+        "test": [_rows(key, recipe.n_test, recipe, 1.0, 2)],
+    }
+    for place, family in enumerate(families):
+        parts[family] = [_rows(key, recipe.n_test // 2, recipe, 0.4 + 0.1 * place, 50)]
+    if recipe.shifts:
+        parts[CORRUPTIONS] = []
+    for (place, shift), severity in itertools.product(enumerate(recipe.shifts), recipe.severities):
+        kept = 1 - severity * (0.09 + 0.05 * place)
+        rows = _rows(key, recipe.n_test, recipe, kept, 10 + place)
+        rows.shift, rows.severity = np.full(len(rows), shift), np.full(len(rows), severity)
+        parts[CORRUPTIONS].append(rows)
+    for checkpoint, name in itertools.product(recipe.checkpoints, parts):
+        write_logits(run / PREDICTED / logits_file(checkpoint, name), parts[name])
 
 
-def _built(name, recipe):
-    options = dict(recipe.configuration.get("calibrators", {}).get(name, {"base": name}))
-    base = options.pop("base")
-    return build_calibrator(
-        base, **options, **({"trace": True} if base in ("pts", "smart") else {})
-    )
+def _rows(key, n, recipe, keep, labels_seed):
+    logits, labels = _logits(key, n, recipe, keep, labels_seed)
+    metadata = {**key, "fingerprint": _fingerprint(key)}
+    return Logits(np.arange(n), labels, logits, metadata=metadata)
 
 
-def _fitted(name, recipe, val):
-    return _built(name, recipe).fit(*val)
-
-
-def _entries(recipe):
-    built = {name: _built(name, recipe) for name in recipe.calibrators}
-    return [
-        {"name": name, "id": calibrator.id, "options": calibrator.hyperparameters}
-        for name, calibrator in built.items()
-    ]
+def _calibrate(key, run, recipe, families, statistics):
+    """Score the logits, with the job ``calibrate``."""
+    catalog = CalibratorCatalog(recipe.configuration.get("calibrators", {}))
+    calibrators = []
+    for name in recipe.calibrators:
+        entry = catalog.resolve(name, "calibrators")
+        calibrators.append({**entry, "seeds": [0], "fingerprint": name})
+    spec = {
+        "key": key,
+        "checkpoints": recipe.checkpoints,
+        "families": families,
+        "some_classes": [],
+        "ood_groups": {"near": [], "far": list(recipe.ood)},
+        "fit_on": ["val"],
+        "draws": [],
+        "calibrators": calibrators,
+        "statistics": statistics,
+        "run_fingerprint": _fingerprint(key),
+        "logits": dict.fromkeys(("val", "test", *families), _fingerprint(key)),
+        "label_counts": None,
+        "disjoint_validation": False,
+        "diagnostics": DIAGNOSTICS,
+        "fingerprint": _fingerprint(key),
+    }
+    if key["backbone"] in recipe.truth_known_of:
+        val, test = (read_logits(run / PREDICTED / logits_file("last", name)) for name in SPLITS)
+        truth = build_calibrator("ts").fit(val.logits, val.label).predict_proba(test.logits)
+        np.save(run / "truth.npy", truth)
+        spec["label_counts"] = {"file": str(run / "truth.npy")}
+    calibrate(spec, run / PREDICTED, run / CALIBRATED)
 
 
 def _fingerprint(key):
     return f"{zlib.crc32(str(key).encode()):016x}"
-
-
-def _score_calibrated(base, key, recipe, fitted, val, test, draws):
-    rows = []
-    probs = fitted.predict_proba(test[0])
-    drawn = _measured(resampled_means, probs, test[1])
-    draws += _draw_rows({**base, "split": "test"}, drawn, METRIC_TABLE)
-    if base["calibrator"] == "none":
-        rows += _rows(
-            {**base, "split": "val"},
-            _measured(evaluate, fitted.predict_proba(val[0]), val[1]),
-            {},
-            len(val[1]),
-        )
-    bounds = (
-        _measured(bootstrap, probs, test[1], n_resamples=recipe.resamples)
-        if recipe.resamples
-        else {}
-    )
-    rows += _rows(
-        {**base, "split": "test"}, _measured(evaluate, probs, test[1]), bounds, recipe.n_test
-    )
-    if key["backbone"] in recipe.truth_known_of:
-        truth = build_calibrator("ts").fit(*val).predict_proba(test[0])
-        rows += _rows(
-            {**base, "split": "test"}, _measured(evaluate_soft, probs, truth), {}, recipe.n_test
-        )
-    for place, shift in enumerate(recipe.shifts):
-        for severity in recipe.severities:
-            logits, labels = _logits(
-                key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place
-            )
-            shifted = {**base, "split": "shift", "shift": shift, "severity": severity}
-            predicted = fitted.predict_proba(logits)
-            rows += _rows(shifted, _measured(evaluate, predicted, labels), {}, recipe.n_test)
-            drawn = _measured(resampled_means, predicted, labels)
-            draws += _draw_rows(shifted, drawn, METRIC_TABLE)
-    of_sets = []
-    for place, name in enumerate(recipe.ood):
-        logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4 + 0.1 * place, 50)
-        values = _measured(evaluate_ood, probs, fitted.predict_proba(logits))
-        if recipe.network_scores and base["calibrator"] == "none":
-            scores = {score: (score(test[0]), score(logits)) for score in (max_logit, energy)}
-            for metric in OOD_NETWORK.values():
-                if metric.score in scores:
-                    values = {**values, metric.id: metric.function(*scores[metric.score])}
-        about = {**base, "split": "ood", "shift": name, "severity": 0}
-        of_sets += _rows(about, values, {}, len(logits))
-    return rows + of_sets + group_metrics(of_sets, [], {"far": recipe.ood}, (0.025, 0.975))
-
-
-def _measured(function, *arrays, **options):
-    """Values of ``function``; those of arrays that another study had are known."""
-    key = (function, *map(np.ndarray.tobytes, arrays), *options.items())
-    if key not in _MEASURED:
-        _MEASURED[key] = function(*arrays, **options)
-    return _MEASURED[key]
-
-
-def _rows(base, values, bounds, count):
-    nothing = (np.nan, np.nan)
-    return [
-        {**base, "metric": metric, "value": value, "n_samples": count}
-        | dict(zip(("ci_low", "ci_high"), bounds.get(metric, nothing), strict=True))
-        for metric, value in values.items()
-    ]
 
 
 def _records(key, run, recipe):

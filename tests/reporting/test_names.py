@@ -19,7 +19,7 @@ def study(build):
 
 def test_an_identifier_is_named_as_a_whole_word():
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-    data = StudyData("", {"statistics": statistics, "configuration": {"names": NAMES}})
+    data = StudyData("", {"configuration": {"statistics": statistics, "names": NAMES}})
     assert data.named("ls with ts") == "Label smoothing with Temperature"
     assert data.named("`ls`†, ens3(ce,ts).") == "`Label smoothing`†, ens3(CE,Temperature)."
     others = "mixup+ls, ls_005, tst+ce, ls.v2, ts-x, tools"

@@ -69,9 +69,8 @@ def part(name, numbers=(), claims=()):
 
 def tables_of(folder, papers, **manifested):
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-    return paper_tables(
-        StudyData(folder, {"statistics": statistics, "runs": [], "papers": papers, **manifested})
-    )
+    manifest = {"configuration": {"statistics": statistics}, "runs": [], "papers": papers}
+    return paper_tables(StudyData(folder, {**manifest, **manifested}))
 
 
 @pytest.fixture

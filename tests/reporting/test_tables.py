@@ -353,8 +353,9 @@ def test_training_times_of_different_or_unknown_devices_have_no_ratio(build, dev
 def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
     study = build(methods=("ce",), seeds=(0,), **CLEAN)
     costs = pd.read_parquet(study.folder / "costs.parquet")
-    again = costs[costs["item"] == "ts"].assign(seconds=0.3)
-    pd.concat([costs, again]).to_parquet(study.folder / "costs.parquet")
+    fit = costs["item"] == "ts"
+    costs.loc[fit, "seconds"] = 0.1
+    pd.concat([costs, costs[fit].assign(seconds=0.3)]).to_parquet(study.folder / "costs.parquet")
     out = study.tables()
     fits = pd.read_csv(out / "costs.csv").query("stage == 'calibrate' and method == 'ce'").iloc[0]
     assert fits["seconds"] == pytest.approx(0.2)
@@ -656,7 +657,7 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
     write_frame(study.folder / SHIFT_MEANS, shift_means(metrics))
     for summarised in (write_summary, write_shift_summary):
         summarised(study.manifest, study.folder, map)
-    study.manifest["statistics"]["metrics"] = ["mine"]
+    study.manifest["configuration"]["statistics"]["metrics"] = ["mine"]
     out = study.tables()
     for table, nll, mine in (
         ("methods", "NLL (nats) ↓", "mine ↑"),
@@ -806,7 +807,7 @@ def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(
 
 def test_scores_of_networks_are_rows_of_sets_with_the_mean_over_their_group(build, read_markdown):
     sets = ("ood/photos", "ood/textures")
-    out = build(shifts=(), ood=sets, resamples=0, network_scores=True, seeds=(0,)).tables()
+    out = build(shifts=(), ood=sets, resamples=0, seeds=(0,)).tables()
     sections = read_markdown(out / "ood_scores.md")
     assert list(sections) == [f"digits, resnet8: {name}" for name in ("AUROC", "FPR95", "AUPR")]
     rows = sections["digits, resnet8: AUROC"]

@@ -14,8 +14,11 @@ LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
 @pytest.fixture(scope="module")
 def written(make):
     study = make(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
-    candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
-    study.manifest["tuning"] = {"metric": "nll", "protocol": "quick", "candidates": candidates}
+    candidates = {}
+    for name, methods in LISTS.items():
+        candidates[name] = [{"protocol": "quick", "method": method} for method in methods]
+    tuning = {"metric": "nll", "protocol": "quick", "methods": candidates}
+    study.manifest["configuration"]["tuning"] = tuning
     return study, study.tables()
 
 
@@ -74,5 +77,6 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
         f"{table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 differences are significant over "
         "seeds and test images."
     ]
-    untuned = Written(study.folder, {**study.manifest, "tuning": None})
+    configuration = {**study.manifest["configuration"], "tuning": None}
+    untuned = Written(study.folder, {**study.manifest, "configuration": configuration})
     assert not [sentence for sentence in findings(*untuned.opened()) if "Tuned" in sentence]

@@ -8,7 +8,7 @@ import pytest
 from tests.statistics.cases import frame, one
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.components import registered_methods
+from calgrid.configuration.runs import registered_methods
 from calgrid.errors import DataError
 from calgrid.metrics import METRICS
 from calgrid.statistics import match_published, printed_numbers, summarise

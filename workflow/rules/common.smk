@@ -11,10 +11,12 @@ from snakemake.settings.types import DeploymentMethod
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.cli import events
-from calgrid.configuration.files import read_configuration, with_plugins
+from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.configuration.home import home
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_all
+from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH
 
@@ -43,7 +45,7 @@ try:
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
         config = with_plugins(config, Path(path))
-    JOBS = Jobs(config, home(), local=LOCAL)
+    JOBS = Jobs(Plan(Study(config, home())), local=LOCAL)
     if workflow.is_main_process:
         check_all(JOBS.plan.study)
         JOBS.check_installed(IN_CONDA)

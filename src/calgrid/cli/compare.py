@@ -16,7 +16,6 @@ from calgrid.cli.colours import coloured
 from calgrid.cli.files import read, say_impossible
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.logits import predicted, row_keys
 from calgrid.metrics import Output
 from calgrid.reporting.text import (
     UNITS,
@@ -29,6 +28,7 @@ from calgrid.reporting.text import (
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE
 from calgrid.storage.logits import Logits
+from calgrid.user_logits.reading import predicted, row_keys
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10

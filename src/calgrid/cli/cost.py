@@ -21,8 +21,8 @@ from calgrid.configuration.costs import (
     run_costs,
     scored_images,
 )
-from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import gpu_here
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.progress import Progress

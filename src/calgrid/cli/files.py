@@ -12,7 +12,6 @@ import numpy as np
 from calgrid.components import registry
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
-from calgrid.files.logits import predicted, read_any
 from calgrid.metrics import (
     METRICS,
     Metric,
@@ -28,6 +27,7 @@ from calgrid.metrics import (
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
+from calgrid.user_logits.reading import predicted, read_any
 
 #: value of --calibrator that stands for all calibrators whose inputs are given
 ALL = "all"

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid import specs
 from calgrid.components import fingerprint, plugins
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
-from calgrid.storage import provenance
+from calgrid.storage import provenance, specs
 from calgrid.storage.inputs import Inputs, listing
 from calgrid.storage.layout import MADE_FROM, MANIFEST, RunKey
 from calgrid.storage.publish import make_result, replace_files

@@ -10,12 +10,12 @@ import numpy as np
 
 from calgrid.cli.files import estimates, read, say_impossible, says_and_right
 from calgrid.errors import ConfigError
-from calgrid.files.logits import predicted
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import Logits
+from calgrid.user_logits.reading import predicted
 
 #: probabilities, labels and lines under the name of a diagram
 Part: TypeAlias = tuple[np.ndarray, np.ndarray, str]

@@ -13,8 +13,6 @@ from calgrid.cli.jobs import write_part
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.files.logits import read_head_arrays
-from calgrid.files.ranking import usable
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
@@ -22,8 +20,10 @@ from calgrid.progress import log
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.tables import write_tables
-from calgrid.specs import EXTERNAL_READING
 from calgrid.storage.layout import SUMMARIES
+from calgrid.storage.specs import EXTERNAL_READING
+from calgrid.user_logits.ranking import usable
+from calgrid.user_logits.reading import read_head_arrays
 
 
 def report_logits(options: argparse.Namespace) -> None:

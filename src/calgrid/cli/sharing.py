@@ -2,9 +2,9 @@
 
 The archive is a folder of results with one study: its runs, its tables and its report. Beside them
 are the configuration, the sources of its plugins, ``ro-crate-metadata.json`` (RO-Crate 1.1), and
-``bank.json``, which lists the runs (:mod:`calgrid.files.bank`) and the SHA-256 of all files outside
-of ``runs``, which have records of their own. Names of folders of runs identify their content, so a
-merge only adds folders.
+``bank.json``, which lists the runs (:mod:`calgrid.user_logits.bank`) and the SHA-256 of all files
+outside of ``runs``, which have records of their own. Names of folders of runs identify their
+content, so a merge only adds folders.
 """
 
 import argparse
@@ -31,7 +31,6 @@ from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest, below_results, of_any_place
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.files.bank import check_unpacked
 from calgrid.storage.atomic import parse_json, replacing, require_writable
 from calgrid.storage.layout import MANIFEST, record_of
 from calgrid.storage.records import (
@@ -48,6 +47,7 @@ from calgrid.storage.records import (
     summary_record,
 )
 from calgrid.storage.schema import METRICS
+from calgrid.user_logits.bank import check_unpacked
 
 CRATE = "ro-crate-metadata.json"
 #: folder of the sources of plugins
@@ -214,7 +214,7 @@ def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: boo
 
 def _summaries(study: Path, manifest: dict[str, Any], totals: Record) -> dict[str, Path | str]:
     """Files of a study, of which manifest and record name no folder of this machine."""
-    name, entries = manifest["study"], dict[str, Path | str]()
+    name, entries = manifest["configuration"]["study"], dict[str, Path | str]()
     for record in [totals, *map(functools.partial(summary_record, study), ("tables", "report"))]:
         if record is not None:
             for file in record.files:

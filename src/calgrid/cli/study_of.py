@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calgrid.configuration.files import read_configuration, with_plugins
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import plans
 from calgrid.configuration.model import Config
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.records import BANK, HIDDEN, read_record

@@ -28,7 +28,6 @@ NEUTRAL = (
     "errors",
     "optional",
     "progress",
-    "specs",
     "training.protocol",
     "configuration",
     "storage",

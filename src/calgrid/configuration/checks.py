@@ -12,16 +12,16 @@ from typing import Any
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
-from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.files import is_path
 from calgrid.configuration.model import Candidate, Comparison, Config, Grid, Tuning
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, RUN_PARTS, cropped, parts_of
+from calgrid.configuration.runs import PLAIN, Method
+from calgrid.configuration.yaml_files import is_path
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.specs import Calibrator, NamedComponent
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
+from calgrid.storage.specs import Calibrator, NamedComponent
 from calgrid.training.protocol import AVERAGES, Protocol, TrainingProtocol
 
 #: numeric columns of published numbers -> whether a value is required

@@ -17,7 +17,7 @@ from typing import Any
 from calgrid.class_names import as_names
 from calgrid.components import registry
 from calgrid.configuration import model
-from calgrid.configuration.files import is_path
+from calgrid.configuration.yaml_files import is_path
 from calgrid.errors import ConfigError, DataError
 from calgrid.storage.layout import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest

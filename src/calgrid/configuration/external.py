@@ -14,12 +14,12 @@ from calgrid.configuration.made_runs import made_run
 from calgrid.configuration.model import Bank, CalArena, External, OfStudy, Sampled
 from calgrid.configuration.runs import ExternalRun
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.specs import EXTERNAL_FILES, Calibrator
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey
+from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
+from calgrid.user_logits.formats import FORMATS, HEAD_FORMATS, check_format
 
 if TYPE_CHECKING:
-    from calgrid.files.bank import BankRun
+    from calgrid.user_logits.bank import BankRun
 
 #: keys of an entry that set its evaluation
 EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
@@ -109,7 +109,7 @@ def _subsets(entry: Sampled, run: ExternalRun) -> list[ExternalRun]:
 
 def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[ExternalRun]:
     """A run for each wanted group of a file of CalArena."""
-    from calgrid.files.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
+    from calgrid.user_logits.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
 
     check_file(root, entry.file, f"{where}.file")
     try:
@@ -197,7 +197,7 @@ def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
     """Check that a bank exists, after its download if it has an address, and return its runs that
     are wanted.
     """
-    from calgrid.files.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
+    from calgrid.user_logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = root / entry.file
     try:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from calgrid.configuration.components import STANDARD, Method
 from calgrid.configuration.protocols import FOCAL_CALIBRATION
+from calgrid.configuration.runs import STANDARD, Method
 from calgrid.errors import ConfigError
-from calgrid.specs import CheckpointFile
+from calgrid.storage.specs import CheckpointFile
 
 #: address of the checkpoints; our names -> folders and networks there
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
-from calgrid.specs import Key, NamedComponent
 from calgrid.storage.records import HIDDEN
+from calgrid.storage.specs import Key, NamedComponent
 
 #: keys of a configuration that are of the machine on which it ran
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
+#: keys of :class:`calgrid.configuration.paper_model.PaperTable`, with rows and columns as
+#: :class:`Entry`. Also ``id``, ``{paper}_table{N}`` or ``{paper}_figure{N}``; ``table``, its number
+#: or ``figure{N}``; ``row_axes``, the axes of the parts of a row's heading
+DeclaredTable = dict[str, Any]
 
 
 class Entry(TypedDict):
@@ -20,31 +24,6 @@ class Entry(TypedDict):
 
     heading: list[str]
     where: CellKey
-
-
-class DeclaredTable(TypedDict):
-    """A published table with all defaults and expanded blocks of rows and columns.
-
-    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
-    ``figure{N}``; ``row_axes`` are the axes of the parts of a row's heading.
-    See also :class:`calgrid.configuration.paper_model.PaperTable`.
-    """
-
-    id: str
-    table: str
-    title: str
-    best_over: list[str]
-    digits: int
-    spread: str
-    note: str
-    study_note: str
-    scale: float | None
-    means: list[dict[str, Any]]
-    ranks: dict[str, str]
-    where: CellKey
-    row_axes: list[str]
-    rows: list[Entry]
-    columns: list[Entry]
 
 
 class ClaimCase(TypedDict):
@@ -124,16 +103,6 @@ class ManifestRun(TypedDict):
     members: NotRequired[list[str]]
 
 
-class Tuning(TypedDict):
-    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects
-    one.
-    """
-
-    metric: str
-    protocol: str
-    candidates: dict[str, list[list[str]]]
-
-
 class ManifestPaper(Paper):
     """A paper; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`."""
 
@@ -143,22 +112,19 @@ class ManifestPaper(Paper):
 class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
-    ``statistics`` and ``configuration`` have the keys of :mod:`calgrid.configuration.model` that
-    have a value, ``given`` those that the configuration of the study names, as its reader takes
-    them. ``published`` lists files of numbers, ``published_sha256`` their content.
+    ``configuration`` has the keys of :mod:`calgrid.configuration.model` that have a value,
+    ``given`` those that the configuration of the study names, as its reader takes them.
+    ``published`` lists files of numbers, ``published_sha256`` their content.
     ``protocols`` maps protocols to descriptions of what they do (see
     :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
     ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
     """
 
-    study: str
-    statistics: dict[str, Any]
     published: list[str]
     published_sha256: NotRequired[dict[str, str]]
     papers: NotRequired[list[ManifestPaper]]
     protocols: NotRequired[dict[str, str]]
     lines: NotRequired[dict[str, str]]
-    tuning: NotRequired[Tuning | None]
     diagnostics: NotRequired[list[str]]
     runs: list[ManifestRun]
     folders: list[str]

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from calgrid.components.validation import validated
-from calgrid.configuration.files import read_yaml
 from calgrid.configuration.manifest import CellKey, Claim, ClaimCase, DeclaredTable, Entry, Paper
 from calgrid.configuration.model import Config
 from calgrid.configuration.paper_model import (
@@ -23,6 +22,7 @@ from calgrid.configuration.paper_model import (
     PaperFigures,
     PaperTable,
 )
+from calgrid.configuration.yaml_files import read_yaml
 from calgrid.errors import ConfigError, unknown_id
 
 #: package with a folder for each paper; its modules are imported by name alone
@@ -39,7 +39,7 @@ TIMES = ("train_seconds", "runtime_seconds")
 
 
 def cell_key(table: DeclaredTable, row: Entry, column: Entry) -> CellKey:
-    """All coordinates of the cell in a row and column of a table (:class:`DeclaredTable`)."""
+    """All coordinates of the cell in a row and column of a table."""
     return {**table["where"], **row["where"], **column["where"]}
 
 
@@ -137,7 +137,7 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
         rows.append(_entry(row, row_axes, table.names, where))
     for column in _products(table.columns):
         columns.append(_entry(column, list(column), table.names, {}))
-    expanded = {
+    expanded: DeclaredTable = {
         **table.model_dump(exclude={"row_names", "names"}),
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
@@ -146,9 +146,8 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
         "rows": rows,
         "columns": columns,
     }
-    result = cast(DeclaredTable, expanded)
-    _check_table(result, what)
-    return result
+    _check_table(expanded, what)
+    return expanded
 
 
 def _place(path: Path) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""All jobs of a study: specifications (:mod:`calgrid.specs`), fingerprints, folders of results.
+"""All jobs of a study: specifications (:mod:`calgrid.storage.specs`), fingerprints, folders.
 
 A fingerprint covers the options, the code and the user's files that determine a result, and names
 its folder. Which jobs must run says :mod:`calgrid.configuration.pending`.
@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
@@ -22,7 +21,6 @@ from calgrid.configuration.manifest import (
     ManifestRun,
     MeasuredProbe,
     Paper,
-    Tuning,
 )
 from calgrid.configuration.papers import (
     PaperModules,
@@ -36,6 +34,7 @@ from calgrid.configuration.runs import Ensemble, ExternalRun, Run
 from calgrid.configuration.slow_checks import rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage import specs
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import (
     ID_LENGTH,
@@ -445,14 +444,11 @@ class Plan:
         published += [paper["published"] for paper in papers]
         digests = {path: self._digest(Path(path)) for path in published}
         content = {
-            "study": self.study.layout.study,
-            "statistics": dict(config["statistics"]),
             "published": list(digests),
             "published_sha256": digests,
             "papers": papers,
             "protocols": self._described(),
             "lines": line_of(self.study.config),
-            "tuning": self._tuning(),
             "diagnostics": self._diagnostics,
             "runs": list(map(self._manifest_run, self.study.evaluations)),
             "folders": [job.folder for job in self.jobs],
@@ -587,15 +583,6 @@ class Plan:
                     _, identity = known[shared]
                     found.setdefault(self.train(key).folder, {})[split] = identity
         return found
-
-    def _tuning(self) -> Tuning | None:
-        tuning = self.study.config.tuning
-        if tuning is None:
-            return None
-        candidates = {}
-        for name, listed in tuning.methods.items():
-            candidates[name] = [[candidate.protocol, candidate.method] for candidate in listed]
-        return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
     def stage_record(self, name: str) -> str:
         """Record of files of the study; its name says from what they were made."""

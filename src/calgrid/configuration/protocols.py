@@ -11,7 +11,7 @@ from typing import Any
 
 from calgrid.components import registry
 from calgrid.components.validation import validated
-from calgrid.configuration.files import read_mapping
+from calgrid.configuration.yaml_files import read_mapping
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.training.protocol import AVERAGES, READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches

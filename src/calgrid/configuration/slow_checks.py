@@ -16,13 +16,13 @@ from calgrid.configuration.protocols import check_batches
 from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
-from calgrid.specs import EXTERNAL_FILES
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
+from calgrid.storage.specs import EXTERNAL_FILES
 from calgrid.training.protocol import TrainingProtocol
 
 if TYPE_CHECKING:
-    from calgrid.files.bank import BankRows
+    from calgrid.user_logits.bank import BankRows
 
 #: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
 #: number of classes is read from their files
@@ -244,7 +244,7 @@ def _read_bank(
     study: Study, name: str, entry: Bank
 ) -> "Iterator[tuple[ExternalRun, dict[str, BankRows]]]":
     """Runs that are taken from a bank, each with its val and test rows."""
-    from calgrid.files.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
+    from calgrid.user_logits.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = study.data_root / entry.file
     try:
@@ -261,7 +261,7 @@ def _read_bank(
 def check_external(study: Study) -> None:
     """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
     few rows, other test rows or another order of classes than those of runs that they are compared
-    with, and a run given as several seeds.
+    with, other val rows than those of a bank, and a run given as several seeds.
     """
     entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
     for run in study.external.values():
@@ -273,18 +273,20 @@ def check_external(study: Study) -> None:
     seeds: dict[tuple[object, ...], RunKey] = {}
     for (name, group), runs in entries.items():
         where = f"external.{name}" + (f", group {group}" if group else "")
-        identity, classes = _test_rows(study, runs, where)
+        identities, classes = _identities(study, runs, where)
         for run in runs:
-            key = run.key
+            key, found = run.key, identities[run.key]
             _check_order(study, key, classes, where)
-            first, expected = of_banks.get(sharing_rows(key, "test"), (key, identity))
-            if identity != expected:
-                raise ConfigError(
-                    f"{where}: {key.path} and {first.path} of a bank have other test rows or "
-                    "labels, so they cannot be compared image by image; give it another 'dataset'."
-                )
-            first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
-            if identity != expected:
+            for split, identity in found.items():
+                first, expected = of_banks.get(sharing_rows(key, split), (key, identity))
+                if identity != expected:
+                    raise ConfigError(
+                        f"{where}: {key.path} and {first.path} of a bank have other {split} rows "
+                        "or labels, so they cannot be compared image by image; give it another "
+                        "'dataset'."
+                    )
+            first, expected = rows.setdefault((*key[:3], key.seed), (key, found["test"]))
+            if found["test"] != expected:
                 raise ConfigError(
                     f"{where}: {key.path} and {first.path} have other test rows or labels, so they "
                     "cannot be compared image by image; give one of them another 'dataset', or, if "
@@ -325,19 +327,20 @@ def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where
         )
 
 
-def _test_rows(
+def _identities(
     study: Study, runs: Sequence[ExternalRun], where: str
-) -> tuple[str, Sequence[str] | None]:
+) -> tuple[dict[RunKey, dict[str, str]], Sequence[str] | None]:
     """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identity of their test rows, and the names of their classes, if known.
+    the identities of their val and test rows, and the names of their classes, if known.
     """
-    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+    from calgrid.user_logits.entry import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
 
     whole = dict(runs[0].external)
     whole.pop("val_rows", None)
     whole.pop("val_seed", None)
     roles = [role for role in EXTERNAL_FILES if role in whole]
     given = dict(zip(roles, study.external_files(runs[0].key), strict=True))
+    identities = {}
     try:
         val, test, classes = read_external(whole, given)
         for calibrator in study.evaluations[runs[0].key].calibrators.values():
@@ -352,6 +355,7 @@ def _test_rows(
                 rows = first_rows(val, subset["val_rows"], subset["val_seed"])
             if study.config.statistics.conformal is not None:
                 check_conformal(len(rows), run.disjoint_validation, where)
+            identities[run.key] = {"val": rows.identity(), "test": test.identity()}
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return test.identity(), classes
+    return identities, classes

@@ -9,16 +9,8 @@ from typing import Any
 from calgrid.components import plugins, registry
 from calgrid.components.validation import validated
 from calgrid.configuration import checks
-from calgrid.configuration.components import (
-    CalibratorCatalog,
-    ComponentCatalog,
-    Method,
-    MethodCatalog,
-    applies,
-)
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.external import Entry, check_calibrators, runs_of
-from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
 from calgrid.configuration.model import Config, Ensembles, Grid
@@ -31,19 +23,25 @@ from calgrid.configuration.protocols import (
     training_options,
 )
 from calgrid.configuration.runs import (
+    CalibratorCatalog,
+    ComponentCatalog,
     Ensemble,
     EnsembleName,
     Evaluation,
     ExternalRun,
+    Method,
+    MethodCatalog,
     Predicted,
     Run,
+    applies,
     ensemble_name,
     groups,
 )
+from calgrid.configuration.yaml_files import read_names
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
 from calgrid.storage.sources import source_digest
+from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.training.protocol import Protocol, TrainingProtocol
 
 

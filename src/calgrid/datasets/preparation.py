@@ -18,11 +18,11 @@ from calgrid.datasets.encoded import EncodedImages, stays_encoded
 from calgrid.datasets.prepared import FORMAT, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
-from calgrid.specs import ConfiguredData
 from calgrid.storage.atomic import flush
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.logits import NO_LABEL, validate_distribution
 from calgrid.storage.records import FILES, FileFacts, write_record
+from calgrid.storage.specs import ConfiguredData
 
 
 def prepare(

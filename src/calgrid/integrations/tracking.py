@@ -141,7 +141,9 @@ def write_mlflow(data: StudyData, path: Path) -> int:
         address = f"sqlite:///{temporary.resolve()}"
         SqlAlchemyStore(address, ARTIFACTS)  # makes the default experiment
         client = MlflowClient(address)
-        experiment = client.create_experiment(data.manifest["study"], artifact_location=ARTIFACTS)
+        experiment = client.create_experiment(
+            data.manifest["configuration"]["study"], artifact_location=ARTIFACTS
+        )
         now = int(time.time() * 1000)
         for run in _with_progress(data):
             made = client.create_run(experiment, now, run_name=run.key.path).info.run_id
@@ -181,7 +183,7 @@ def write_wandb(data: StudyData, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for tracked in _with_progress(data):
         with wandb.init(
-            project=data.manifest["study"],
+            project=data.manifest["configuration"]["study"],
             name=tracked.key.path,
             id=tracked.parameters["fingerprint"],
             config=dict(tracked.parameters),

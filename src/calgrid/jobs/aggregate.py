@@ -170,7 +170,7 @@ def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int
         writing(folder / schema.SHIFT_MEANS, footer) as means,
     ):
         batches = list(_batches(runs))
-        read = functools.partial(_read_metrics_of, manifest["statistics"])
+        read = functools.partial(_read_metrics_of, manifest["configuration"]["statistics"])
         for batch, tables in zip(batches, in_processes(read, batches), strict=True):
             rows += metrics.add(tables[0])
             means.add(tables[1])
@@ -309,7 +309,7 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     Diagnostics of papers come from one run per setting, the first seed of its reference method.
     """
     runs = manifest["runs"]
-    references = _reference_runs(runs, manifest["statistics"]["baseline"])
+    references = _reference_runs(runs, manifest["configuration"]["statistics"]["baseline"])
     of_papers = diagnostic_files(manifest.get("diagnostics", ()))
     for chosen, files in ((runs, schema.PART_EXTRAS), (references, of_papers)):
         for name, columns in files.items():

@@ -28,7 +28,6 @@ from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob,
 from calgrid.metrics.intervals import tails_of
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
-from calgrid.specs import CalibrateSpec
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
@@ -45,6 +44,7 @@ from calgrid.storage.schema import (
     PART_EXTRAS,
     RESAMPLES,
 )
+from calgrid.storage.specs import CalibrateSpec
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = (METRICS, RESAMPLES)

@@ -13,12 +13,11 @@ from typing import Protocol, cast
 import numpy as np
 import pandas as pd
 
-from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities
 from calgrid.metrics.binning import bin_sums
 from calgrid.metrics.classes import class_auroc
-from calgrid.storage import schema
+from calgrid.storage import schema, specs
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import Columns
 

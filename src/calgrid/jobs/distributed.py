@@ -14,11 +14,11 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
-from calgrid.specs import TrainSpec
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import TRAIN
+from calgrid.storage.specs import TrainSpec
 from calgrid.training import distributed, environment
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.procedure import Procedure

@@ -13,13 +13,13 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
-from calgrid.specs import EnsembleSpec
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import PREDICT, Record
+from calgrid.storage.specs import EnsembleSpec
 from calgrid.training.val_rows import FIT, rows_by_purpose
 
 Array = NDArray[np.float64]

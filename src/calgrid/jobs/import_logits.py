@@ -5,10 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calgrid.files.bank import BankRun, opened
-from calgrid.files.external import read_external
-from calgrid.files.logits import read_head_arrays
-from calgrid.specs import EXTERNAL_FILES, ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
@@ -23,6 +19,10 @@ from calgrid.storage.layout import (
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import PREDICT
+from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
+from calgrid.user_logits.bank import BankRun, opened
+from calgrid.user_logits.entry import read_external
+from calgrid.user_logits.reading import read_head_arrays
 
 
 def import_run(
@@ -33,7 +33,8 @@ def import_run(
     Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and
     a value at the edge of a bin may change bins.
 
-    ``files`` are those in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`.
+    ``files`` are those in the specification, in the order of
+    :data:`~calgrid.storage.specs.EXTERNAL_FILES`.
 
     Raises
     ------

@@ -6,8 +6,8 @@ import numpy as np
 
 from calgrid.errors import DataError
 from calgrid.progress import log
-from calgrid.specs import LabelCounts
 from calgrid.storage.logits import Logits, read_matrix, read_table
+from calgrid.storage.specs import LabelCounts
 
 COLUMN = "counts"
 #: share of images whose label most people chose, below which the order is doubtful

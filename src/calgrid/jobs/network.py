@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from calgrid import specs
 from calgrid.backbones.base import ImageStatistics, Network
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.datasets import Prepared
+from calgrid.storage import specs
 from calgrid.storage.records import TRAIN, sha256_of, verified
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages

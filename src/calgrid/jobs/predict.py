@@ -26,7 +26,6 @@ from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.parallel import ahead
 from calgrid.procedures.network import tested_networks
 from calgrid.progress import Progress
-from calgrid.specs import PredictSpec
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
@@ -53,6 +52,7 @@ from calgrid.storage.records import (
     listed,
     write_record,
 )
+from calgrid.storage.specs import PredictSpec
 from calgrid.training import environment
 from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure

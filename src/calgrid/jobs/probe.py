@@ -10,12 +10,12 @@ from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
-from calgrid.specs import ProbeSpec
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import MODEL, PROBE
+from calgrid.storage.specs import ProbeSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.protocol import read_protocol

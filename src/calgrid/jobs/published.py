@@ -21,13 +21,13 @@ from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
 from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
-from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.sources import record
+from calgrid.storage.specs import CheckpointFile, TrainSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.protocol import read_protocol

@@ -47,7 +47,6 @@ from calgrid.metrics.intervals import (
 )
 from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT
 from calgrid.progress import log
-from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, head_file, logits_file
@@ -64,6 +63,7 @@ from calgrid.storage.schema import (
     RESAMPLES,
     SAME_SHIFT,
 )
+from calgrid.storage.specs import CalibrateSpec, FittedCalibrator
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 #: key of the loss and the traces in the record of a fitted calibrator
@@ -193,7 +193,7 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
     return scored
 
 
-def predicted(calibrator: Calibrator, data: Logits) -> Output:
+def output_of(calibrator: Calibrator, data: Logits) -> Output:
     """Output (N, K) of a calibrator, computed in blocks of rows."""
     width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
     blocks, most = [], max(1, PREDICTED_NUMBERS // width)
@@ -520,7 +520,7 @@ class Scorer:
         return replace(rows, features=-closeness(rows.features, self.train)[:, None])
 
     def _predict(self, calibrator: Calibrator, data: Logits) -> Output:
-        return predicted(calibrator, self._with_distances(data, calibrator.needs))
+        return output_of(calibrator, self._with_distances(data, calibrator.needs))
 
     @property
     def _draws(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.jobs.train import build_trainer
-from calgrid.specs import TrainSpec
+from calgrid.storage.specs import TrainSpec
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
 

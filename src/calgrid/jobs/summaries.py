@@ -71,7 +71,7 @@ def footer_of(manifest: Manifest) -> dict[str, Any]:
     """Facts in the footers of the files of a study: its name, the version of calgrid, and units."""
     units = {metric.id: metric.unit for metric in ALL_METRICS.values()}
     return {
-        "study": manifest["study"],
+        "study": manifest["configuration"]["study"],
         "fingerprint": manifest["fingerprint"],
         "calgrid": __version__,
         "units": {**units, "seconds": "s", "peak_memory_mb": "MB"},
@@ -80,7 +80,7 @@ def footer_of(manifest: Manifest) -> dict[str, Any]:
 
 def write_summary(manifest: Manifest, folder: Path, in_processes: Map) -> int:
     """Write the summary of the metrics in ``folder``, and return its number of rows."""
-    statistics = manifest["statistics"]
+    statistics = manifest["configuration"]["statistics"]
     options = {
         "baseline_method": statistics["baseline"],
         "published": read_published(manifest["published"]) if manifest["published"] else None,
@@ -93,7 +93,7 @@ def write_summary(manifest: Manifest, folder: Path, in_processes: Map) -> int:
 
 def write_shift_summary(manifest: Manifest, folder: Path, in_processes: Map) -> None:
     """Write the summary of the means over shifts in ``folder``."""
-    statistics = manifest["statistics"]
+    statistics = manifest["configuration"]["statistics"]
     of_setting = functools.partial(
         _shift_summary, folder, statistics["baseline"], statistics["level"]
     )

@@ -25,12 +25,12 @@ from calgrid.jobs.network import (
 )
 from calgrid.losses import build_loss
 from calgrid.procedures.network import build_network, to_device
-from calgrid.specs import TrainSpec
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
+from calgrid.storage.specs import TrainSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.cuda_graph import GraphedFeatures

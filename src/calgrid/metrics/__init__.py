@@ -25,7 +25,6 @@ from calgrid.metrics.calibration import (
     u_ece,
 )
 from calgrid.metrics.classes import balanced_accuracy, macro_auroc
-from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.failure import augrc, aupr_failure, aurc, auroc_failure, e_aurc, fpr95_failure
 from calgrid.metrics.human import ece_human, kl_human, tv_human
 from calgrid.metrics.intervals import (
@@ -69,7 +68,7 @@ from calgrid.metrics.scoring import (
     top5,
 )
 from calgrid.metrics.smooth import smce
-from calgrid.metrics.table import METRICS, Metric
+from calgrid.metrics.table import METRICS, Metric, evaluate, evaluate_ood, evaluate_soft
 
 __all__ = [
     "METRICS",

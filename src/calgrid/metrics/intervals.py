@@ -93,9 +93,8 @@ from calgrid.metrics._estimators import (
     soft_estimator,
 )
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
-from calgrid.metrics.evaluation import ood_scores
 from calgrid.metrics.moments import PRODUCT_BLOCK
-from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
+from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric, ood_scores
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]

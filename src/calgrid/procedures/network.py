@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from calgrid import specs
 from calgrid.backbones import build_backbone
 from calgrid.backbones.base import HeadDropout, Network
 from calgrid.procedures import build_procedure
+from calgrid.storage import specs
 from calgrid.training.procedure import Procedure
 from calgrid.training.protocol import TrainingProtocol, read_protocol
 

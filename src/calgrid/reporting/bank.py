@@ -28,7 +28,7 @@ def write_page(study: Path, manifest: Manifest, origin: Mapping[str, Any], archi
     """
     data = StudyData(study, manifest)
     context = {
-        "study": manifest["study"],
+        "study": manifest["configuration"]["study"],
         "facts": facts_of(data),
         "origin": origin,
         "tables": list(built(data, RANKINGS)),

@@ -48,7 +48,7 @@ def write_board(results: Results, out: Path) -> list[str]:
     """
     content, left_out = board_data(results)
     context = {
-        "study": results.data.manifest["study"],
+        "study": results.data.manifest["configuration"]["study"],
         "version": __version__,
         "facts": facts_of(results.data),
         "reading": captions.reading(results.data),

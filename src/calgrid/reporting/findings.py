@@ -127,7 +127,7 @@ def _tuned(data: StudyData, group: Group) -> str:
     """Best tuned method, and how many differences are significant when each method has the same
     tuning budget.
     """
-    tuning = data.manifest.get("tuning")
+    tuning = data.manifest["configuration"].get("tuning")
     found = read_tuned(data) if tuning and group.protocol == tuning["protocol"] else None
     if found is None:
         return ""

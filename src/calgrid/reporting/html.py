@@ -65,7 +65,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         grid.append(_grid_row(data, group))
         groups.append((data.label(group), list(map(data.named, findings(data, group)))))
     context = {
-        "study": manifest["study"],
+        "study": manifest["configuration"]["study"],
         "version": __version__,
         "facts": facts_of(data),
         "reading": captions.reading(data),

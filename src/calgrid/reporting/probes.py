@@ -7,8 +7,8 @@ import pandas as pd
 
 from calgrid.configuration.manifest import FirstStageRun
 from calgrid.reporting.study import Group, StudyData
-from calgrid.specs import Key
 from calgrid.storage.schema import PROBES
+from calgrid.storage.specs import Key
 
 #: the procedure that retrains a head under masks
 MASKING = "maccal"

@@ -16,7 +16,6 @@ import pandas as pd
 from calgrid.components.metrics import find_metric
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.files.bank import check_unpacked
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
@@ -28,6 +27,7 @@ from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import BANK, read_record
 from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
+from calgrid.user_logits.bank import check_unpacked
 
 
 def load_study(path: str | Path) -> "Results":

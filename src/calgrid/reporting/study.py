@@ -59,12 +59,13 @@ class StudyData:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = Path(folder), manifest
-        statistics = manifest["statistics"]
+        configuration = manifest["configuration"]
+        statistics = configuration["statistics"]
         self.baseline: str = statistics["baseline"]
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, Any]] = statistics.get("comparisons", ())
-        self.names: Mapping[str, str] = manifest.get("configuration", {}).get("names", {})
+        self.names: Mapping[str, str] = configuration.get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
 

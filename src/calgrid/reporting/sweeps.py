@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
+from calgrid.configuration.runs import PLAIN, CalibratorCatalog, MethodCatalog
 from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.layout import RunKey
 from calgrid.storage.schema import METRICS

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from calgrid.errors import DataError
 from calgrid.parallel import ahead
-from calgrid.specs import Views
+from calgrid.storage.specs import Views
 
 #: images (B, C, H, W) uint8 -> augmented ones, uint8 or float32 in [0, 255]
 Operations = Callable[[torch.Tensor], torch.Tensor]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from calgrid.components.validation import Distinct, Model
-from calgrid.specs import Views
+from calgrid.storage.specs import Views
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Epochs = Annotated[int, Field(ge=1, le=10**8)]

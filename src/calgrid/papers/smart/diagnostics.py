@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calgrid import specs
 from calgrid.calibrators import Calibrator
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.papers.smart.margins import indicators, margins
+from calgrid.storage import specs
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import Columns
 

@@ -52,13 +52,13 @@ class Tuned:
 
 def read_tuned(data: StudyData) -> Tuned | None:
     """Choose and summarise, with few calibrators; None if the study tunes nothing."""
-    tuning = data.manifest.get("tuning")
+    tuning = data.manifest["configuration"].get("tuning")
     if not tuning:
         return None
     protocol = tuning["protocol"]
     candidates = {}
-    for name, pairs in tuning["candidates"].items():
-        candidates[name] = [(own, method) for own, method in pairs]
+    for name, those in tuning["methods"].items():
+        candidates[name] = [(each["protocol"], each["method"]) for each in those]
     metric = tuning["metric"]
     choices = choose(data.rows(METRICS, split="val", metric=metric), candidates, metric)
     test = data.rows(METRICS, split="test")

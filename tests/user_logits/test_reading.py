@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.files.user_files import arrays, file_of, npz
 from tests.metrics.cases import softmax
+from tests.user_logits.user_files import arrays, file_of, npz
 
 from calgrid.errors import DataError
-from calgrid.files.logits import predicted, read_any, read_head_arrays
 from calgrid.storage.arrays import write_head
 from calgrid.storage.logits import Logits, write_logits
+from calgrid.user_logits.reading import predicted, read_any, read_head_arrays
 
 NAMES = ["cat", "dog", "eel", "fox"]
 LOGITS, LABELS = arrays()
@@ -276,6 +276,12 @@ def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
     assert_read(read_any(saved(tmp_path / "e.pt", batches), "logits"))
     half = read_any(saved(tmp_path / "d.pt", (tensor.bfloat16(), truth)), "logits").logits
     assert half == pytest.approx(LOGITS, rel=1e-2)
+
+
+def test_dictionaries_in_a_dictionary_are_named(tmp_path, refuses):
+    path = saved(tmp_path / "t.pt", {"epoch": 3, "val": {"logits": torch.tensor(LOGITS)}})
+    with refuses(DataError, "t.pt contains dictionaries (val) in place of tensors; save one of"):
+        read_any(path, "logits")
 
 
 def test_tensors_need_torch(tmp_path, monkeypatch, refuses):
@@ -755,7 +761,7 @@ def bomb(path):
 
 @pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.parquet"])
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch, refuses, name):
-    monkeypatch.setattr("calgrid.files.arrays.UNPACKED_BYTES", 10**7)
+    monkeypatch.setattr("calgrid.user_logits.arrays.UNPACKED_BYTES", 10**7)
     path = bomb(tmp_path / name)
     with refuses(DataError, f"{path} is not unpacked", "MB would become", "GB"):
         read_any(path, "logits")

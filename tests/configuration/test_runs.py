@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from calgrid.components import registry
-from calgrid.configuration.components import MethodCatalog, registered_methods
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
+from calgrid.configuration.runs import MethodCatalog, registered_methods
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 

@@ -6,8 +6,8 @@ import torch
 
 import calgrid
 from calgrid.errors import DataError
-from calgrid.files.logits import read_any
 from calgrid.storage.logits import NO_LABEL
+from calgrid.user_logits.reading import read_any
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0], [1.0, 1.5, 4.0], [-3.0, 0.0, 0.25]])
 LABELS = np.array([0, 1, 2, 1])

@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from calgrid.configuration.files import read_configuration, read_yaml
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration, read_yaml
 from calgrid.errors import ConfigError
 
 

@@ -19,9 +19,9 @@ from safetensors.numpy import load_file
 
 from calgrid.class_names import as_names
 from calgrid.errors import CalgridError, DataError, visible
-from calgrid.files.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
+from calgrid.user_logits.formats import FORMATS, check_format
 
 #: name of a tensor that is the whole content of its file
 UNNAMED = ""
@@ -245,6 +245,12 @@ def _load_tensors(path: Path) -> Arrays:
         for name, value in content.items()
         if isinstance(value, torch.Tensor | list)
     }
+    inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
+    if inner and not readable:
+        raise DataError(
+            f"{path} contains dictionaries ({visible(', '.join(inner))}) in place of tensors; save "
+            "one of them as a file of its own with torch.save."
+        )
 
     def read(name: str) -> np.ndarray:
         value = readable[name]

@@ -22,7 +22,6 @@ from calgrid.components import plugins
 from calgrid.configuration.pending import Must, pending
 from calgrid.configuration.plan import RESULT_FILES, Plan
 from calgrid.configuration.resources import Resources
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
@@ -70,10 +69,9 @@ class Jobs:
     local : whether jobs run on this machine, so that ``device: cuda`` needs a GPU here.
     """
 
-    def __init__(self, config: Mapping[str, Any], home: Path, local: bool) -> None:
-        self.home = home
-        study = Study(config, home)
-        self.layout, self.plan = study.layout, Plan(study)
+    def __init__(self, plan: Plan, local: bool) -> None:
+        study = plan.study
+        self.home, self.layout, self.plan = study.home, study.layout, plan
         self.data_root: str | None = study.config.data_root
         self.device: str = study.config.device
         self.results, self.study = self.layout.results, self.layout.study

@@ -8,10 +8,10 @@ import numpy as np
 
 from calgrid.class_names import say_unnamed
 from calgrid.errors import DataError
-from calgrid.files.calarena import read_group
-from calgrid.files.logits import read_any, share_rows
-from calgrid.specs import EXTERNAL_READING
 from calgrid.storage.logits import Logits, validate_logits
+from calgrid.storage.specs import EXTERNAL_READING
+from calgrid.user_logits.calarena import read_group
+from calgrid.user_logits.reading import read_any, share_rows
 
 
 def read_external(
@@ -19,8 +19,8 @@ def read_external(
 ) -> tuple[Logits, Logits, Sequence[str] | None]:
     """Return the rows of val and test, checked, and the names of the classes, if known.
 
-    ``external`` is that of :class:`calgrid.specs.ExternalSpec`, no run of a bank; ``given`` has the
-    paths of its files.
+    ``external`` is that of :class:`calgrid.storage.specs.ExternalSpec`, no run of a bank; ``given``
+    has the paths of its files.
 
     Raises
     ------

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from calgrid.configuration import jobs
-from calgrid.configuration.jobs import Jobs, check_temporary_folder
+from calgrid.configuration import rules
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs, check_temporary_folder
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import RunKey
 
@@ -18,7 +20,7 @@ from calgrid.storage.layout import RunKey
 @pytest.fixture
 def made(make_config, home, tmp_path, monkeypatch):
     """A study with everything: two second stages, two shifts, an external run, no GPU."""
-    monkeypatch.setattr(jobs, "GPU_DEVICES", ())
+    monkeypatch.setattr(rules, "GPU_DEVICES", ())
     (tmp_path / "test.npz").touch()
     config = make_config(
         {
@@ -39,7 +41,7 @@ def made(make_config, home, tmp_path, monkeypatch):
             }
         },
     )
-    return Jobs(config, home, local=True)
+    return Jobs(Plan(Study(config, home)), local=True)
 
 
 def wildcards(key, **more):
@@ -126,10 +128,11 @@ class TestJobs:
     def test_gpus_that_a_job_asks_for(
         self, make_config, home, refuses, monkeypatch, tmp_path, device, local, present, gpus
     ):
-        monkeypatch.setattr(jobs, "GPU_DEVICES", (str(tmp_path),) if present else ())
+        monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if present else ())
         parts = ["device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"]
         with refuses(ConfigError, *parts) if gpus is None else contextlib.nullcontext():
-            assert Jobs(make_config(device=device), home, local=local).gpus == gpus
+            plan = Plan(Study(make_config(device=device), home))
+            assert Jobs(plan, local=local).gpus == gpus
 
 
 def test_a_folder_of_another_user_is_named_before_any_job(made, tmp_path, monkeypatch, refuses):

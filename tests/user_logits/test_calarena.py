@@ -7,10 +7,10 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.calarena import groups, read_group
 from calgrid.jobs.import_logits import import_run
 from calgrid.storage.layout import logits_file
 from calgrid.storage.logits import read_logits
+from calgrid.user_logits.calarena import groups, read_group
 
 h5py = pytest.importorskip("h5py", reason="the extra hdf5 is not installed")
 ROWS = np.array([[0.7, 0.2, 0.1], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]], dtype=np.float32)

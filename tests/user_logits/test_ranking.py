@@ -13,11 +13,11 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import choice, rank_calibrators, reference, usable
 from calgrid.metrics import evaluate
 from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import against_one
+from calgrid.user_logits.ranking import choice, rank_calibrators, reference, usable
 
 
 def over_confident(rows=400, classes=4, factor=3.0, seed=0):
@@ -95,7 +95,7 @@ def test_a_calibrator_that_learns_its_rows_by_heart_gains_nothing(monkeypatch):
 
     original = build_calibrator
     monkeypatch.setattr(
-        "calgrid.files.ranking.build_calibrator",
+        "calgrid.user_logits.ranking.build_calibrator",
         lambda id, **o: Memory() if id == "iso" else original(id, **o),
     )
     ranking, _ = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=100)
@@ -169,7 +169,7 @@ def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch)
         folds.setdefault(id, []).append(original(id, **options))
         return folds[id][-1]
 
-    monkeypatch.setattr("calgrid.files.ranking.build_calibrator", build)
+    monkeypatch.setattr("calgrid.user_logits.ranking.build_calibrator", build)
     names = ["ts", "none"]
     ranking, _ = rank_calibrators(
         logits, labels, candidates=names, rank_by="ece", n_resamples=200, n_bins=10
@@ -198,7 +198,7 @@ def test_a_calibrator_that_refuses_the_data_is_named_with_its_reason(monkeypatch
             raise DataError("too few rows.")
         return original(id, **options)
 
-    monkeypatch.setattr("calgrid.files.ranking.build_calibrator", build)
+    monkeypatch.setattr("calgrid.user_logits.ranking.build_calibrator", build)
     ranking, refused = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=0)
     assert [entry.id for entry in ranking] == ["ts"]
     assert refused == {"iso": "too few rows."}

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from calgrid.errors import DataError
-from calgrid.files.arrays import Arrays
-from calgrid.files.logits import from_arrays
 from calgrid.optional import say_extra
 from calgrid.storage.logits import Logits, validate_logits
+from calgrid.user_logits.arrays import Arrays
+from calgrid.user_logits.reading import from_arrays
 
 #: of the rows that fit calibrators, and of those that score them
 ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")

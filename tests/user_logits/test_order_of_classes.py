@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.files.user_files import arrays, lists, npz
+from tests.user_logits.user_files import arrays, lists, npz
 
 from calgrid.configuration.slow_checks import check_external
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.logits import read_any
+from calgrid.user_logits.reading import read_any
 
 NAMES = ["cat", "dog", "eel", "fox"]
 TURNED = ["dog", "cat", "eel", "fox"]

@@ -24,18 +24,18 @@ from calgrid.class_names import (
     shown_names,
 )
 from calgrid.errors import DataError, visible
-from calgrid.files.arrays import CLASSES, UNNAMED, Arrays, Columns, load
-from calgrid.files.formats import HEAD_FORMATS
-from calgrid.files.labels import (
+from calgrid.metrics import Output, from_logits
+from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
+from calgrid.progress import log
+from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
+from calgrid.user_logits.arrays import CLASSES, UNNAMED, Arrays, Columns, load
+from calgrid.user_logits.formats import HEAD_FORMATS
+from calgrid.user_logits.labels import (
     as_text,
     class_numbers,
     is_text,
     numbers_of_values,
 )
-from calgrid.metrics import Output, from_logits
-from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
-from calgrid.progress import log
-from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
 #: names of the array of each kind

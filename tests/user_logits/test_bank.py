@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.conftest import flip
-from tests.files.user_files import npz
 from tests.metrics.cases import softmax
+from tests.user_logits.user_files import npz
 
 from calgrid import load_study
 from calgrid.calibrators import build_calibrator
@@ -20,7 +20,6 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.slow_checks import check_external, rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.files.bank import opened
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import ensemble
@@ -28,6 +27,7 @@ from calgrid.jobs.import_logits import import_run
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
 from calgrid.storage.records import digest_of, sha256_of, write_record
+from calgrid.user_logits.bank import opened
 
 CLASSES, VAL, TEST = 3, 60, 90
 LABELS = np.random.default_rng(0).integers(CLASSES, size=VAL + TEST)
@@ -312,6 +312,10 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
         rows_of_banks(Study({"study": "s", "external": banks}, home))
     names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
     with refuses(ConfigError, f"external.own: {names} rows"):
+        check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
+    own = entry("mine", 1)
+    npz(Path("data/mine1_val.npz"), logits=logits_of("mine", 1)[:VAL], label=LABELS[:VAL][::-1])
+    with refuses(ConfigError, "external.own: ", "mine/seed1", "of a bank have other val rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
 
 

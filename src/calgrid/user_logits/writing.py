@@ -10,12 +10,12 @@ import pyarrow.csv
 
 from calgrid.calibrators._validation import check_names
 from calgrid.errors import DataError
-from calgrid.files.arrays import Arrays
-from calgrid.files.logits import PROBABILITY, from_arrays
 from calgrid.metrics._inputs import as_array
 from calgrid.storage import logits as storage
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import NO_LABEL
+from calgrid.user_logits.arrays import Arrays
+from calgrid.user_logits.reading import PROBABILITY, from_arrays
 
 
 def write_logits(
