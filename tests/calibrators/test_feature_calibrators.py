@@ -28,6 +28,23 @@ def plain_proximity(queries, points, k, leave_out=False):
     return np.array(values)
 
 
+# distance to training images
+# --------------------------------------------------------------------------------------------------
+
+
+def test_temperature_of_dac_grows_with_the_distance_to_training_images():
+    generator = np.random.default_rng(0)
+    distances = generator.uniform(0, 2, size=(20_000, 2))
+    scores = 3 * generator.normal(size=(20_000, 4))
+    drawn = np.log(softmax(scores)) + generator.gumbel(size=scores.shape)
+    true = 0.5 + 2 * distances[:, 0]
+    fitted = build_calibrator("dac").fit(scores * true[:, None], drawn.argmax(axis=1), distances)
+    assert fitted.fit_history["converged"]
+    assert [fitted.w_0, *fitted.weights] == pytest.approx([0.5, 2, 0], abs=0.1)
+    without = build_calibrator("dac").fit(scores, drawn.argmax(axis=1), 0 * distances)
+    assert without.temperature(0 * distances) == pytest.approx(1, abs=0.03)
+
+
 # proximity
 # --------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ CONTAINING = [
     ("fc", {}, ece),
     ("logit_clipping", {}, ece),
     ("logit_clipping", {"criterion": "nll"}, nll),
+    ("dac", {}, brier),
 ]
 #: tested by the loss that their fits report with its penalty, or of the maps of single classes
 BY_PARTS = {"ms_odir", "dirichlet", "beta", "beta_ova", "smoothing_spline_ova"}

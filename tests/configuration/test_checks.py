@@ -378,6 +378,20 @@ def test_a_calibrator_that_needs_features_needs_them_exported(
     assert all(wanted.fit_on == fit_on for wanted in made.evaluations.values())
 
 
+def test_features_of_training_images_need_training_images(study, refuses):
+    grid = {"protocol": "p", "datasets": ["imagenet"]}
+    grid |= {"backbones": ["imagenet_resnet50"], "methods": ["ce"]}
+    protocols = {"p": {"base": "published", "export_features": "train"}}
+    with refuses(ConfigError, "'imagenet' has no training images", "set export_features: all"):
+        study(grid, protocols=protocols, data_root="data")
+
+
+def test_distances_to_training_images_need_their_features(study, refuses):
+    protocols = {"p": {"base": "digits", "export_features": "all"}}
+    with refuses(ConfigError, "'dac' needs features of training images", "export_features: train"):
+        study({"protocol": "p", "calibrators": ["dac"]}, protocols=protocols)
+
+
 def test_feature_clipping_is_refused_where_the_head_is_not_linear(study, refuses):
     protocols = {"p": {"base": "digits", "export_features": True}}
     grid = {"calibrators": ["fc"], "protocol": "p", "methods": ["ce", "tst"]}

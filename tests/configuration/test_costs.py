@@ -210,6 +210,16 @@ def test_disk_space_is_near_that_of_a_finished_run(costs):
     assert measured / 2 < run.bytes < 2 * measured
 
 
+def test_features_of_training_images_take_space(costs):
+    """Of 120 digits: 10 logits and 64 features."""
+    shifts, made = {"shifts": ["ood/photos"]}, {}
+    for export in ("all", "train"):
+        protocols = {"p": {"base": "digits", "export_features": export}}
+        made[export], *_ = costs({**shifts, "protocol": "p"}, protocols=protocols)
+    assert made["train"].bytes - made["all"].bytes == 4 * 120 * (10 + 64)
+    assert made["train"].predict_hours > made["all"].predict_hours
+
+
 def test_a_network_counts_once_whichever_protocols_test_it(study):
     tests = {"bare": {"base": "aclsline", "export_features": False}}
     own = {**CIFAR, "protocol": "bare"}

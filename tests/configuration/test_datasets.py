@@ -107,6 +107,24 @@ def test_options_win_over_what_the_data_set_is_like(given, expected):
     assert expected.items() <= options.items()
 
 
+def test_a_long_tail_counts_its_images_and_is_like_the_balanced_data_set():
+    catalog = DatasetCatalog(
+        {
+            "ten": {"base": "cifar100_lt", "imbalance": 10},
+            "both": {"base": "cifar100_lt", "val_profile": "lt"},
+        }
+    )
+    assert catalog.sizes("ten") == {"train": 17_614, "val": 5_000, "test": 10_000}
+    assert catalog.sizes("both") == {"train": 9_754, "val": 1_051, "test": 10_000}
+    assert "frequencies of the training images" in catalog.warning("both")
+    assert not catalog.warning("ten")
+    assert {catalog.defaults_of(name) for name in ("ten", "cifar100_lt")} == {"cifar100"}
+    with pytest.raises(
+        ConfigError, match=r"datasets.x: imbalance must be at least 1 and at most 450"
+    ):
+        DatasetCatalog({"x": {"base": "cifar100_lt", "imbalance": 500}})
+
+
 def test_hyper_parameters_are_those_of_the_data_set_that_it_is_like(study):
     spec = registry.describe("loss", "ls")
     assert spec.resolve() != spec.resolve(dataset="cifar100")

@@ -58,6 +58,10 @@ CHANGES = {
     "a hyper-parameter at its default": ({"overrides": DEFAULT}, set()),
     "a hyper-parameter of a second stage": ({"overrides": SECOND}, of(*STAGES, methods=("tst",))),
     "features too": ({"protocol": {"export_features": True}}, of("predict", "calibrate")),
+    "features of training images": (
+        {"protocol": {"export_features": "train"}},
+        of("predict", "calibrate"),
+    ),
     "more views": ({"protocol": {"test_views": "mirror"}}, of("predict", "calibrate")),
     "test images normalised as ImageNet's": (
         {"protocol": {"test_normalisation": {"digits": "imagenet"}}},

@@ -19,7 +19,7 @@ from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.conformal import halves
 from calgrid.jobs.diagnostics import class_scores
 from calgrid.jobs.predict import predict
-from calgrid.jobs.scoring import Scorer, drawn_rows
+from calgrid.jobs.scoring import Scorer, drawn_rows, output_of
 from calgrid.metrics import auroc, check_probabilities, evaluate
 from calgrid.metrics.conformal import conformal_quantile
 from calgrid.metrics.intervals import resampled_means
@@ -296,7 +296,7 @@ class TestParts:
             most["together"] = max(most["together"], sum(each.rows for each in alive))
             return found
 
-        monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
+        monkeypatch.setattr(sys.modules[predicted.__module__], "read_logits", reading)
         calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
@@ -430,12 +430,12 @@ def test_classes_agree_with_the_metrics(part, metrics):
 
 
 def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
-    monkeypatch.setattr(sys.modules[Scorer.__module__], "PREDICTED_NUMBERS", 10)
+    monkeypatch.setattr(sys.modules[output_of.__module__], "PREDICTED_NUMBERS", 10)
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 40)
     logits = (1000 * rng.normal(size=(40, 3))).astype(np.float32)
     bare = build_calibrator("none").fit(logits, labels)
-    output = Scorer._predict(bare, Logits(np.arange(40), labels, logits))
+    output = output_of(bare, Logits(np.arange(40), labels, logits))
     exact = logsumexp(logits.astype(float), axis=1) - logits[np.arange(40), labels]
     assert evaluate(output, labels)["nll"] == pytest.approx(exact.mean(), rel=1e-12)
     assert (output.probs == 0).any()

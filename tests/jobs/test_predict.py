@@ -217,6 +217,29 @@ def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
     assert not (run / "predict/logits/last/head.safetensors").exists()  # without features
 
 
+def test_features_of_training_images_are_exported_on_request(run, plan, data, out, monkeypatch):
+    """All, or a draw of them that every run shares."""
+    spec = {**plan.predict(CE).spec, "export_features": "train"}
+    spec["files"] = {**spec["files"], "train": "of these"}
+    predicted(plan, data, out, families=["ood/photos"], spec=spec)
+    folder = out / "predict/logits/last"
+    whole = read_logits(folder / "train.parquet", fingerprint="of these")
+    assert whole.index.tolist() == list(range(120))
+    assert whole.label.tolist() == open_prepared(data / "digits").splits["train"].labels.tolist()
+    assert (whole.logits.argmax(axis=1) == whole.label).mean() > 0.5
+    weight, bias = read_head(folder / "head.safetensors", spec["run_fingerprint"])
+    assert whole.features @ weight.T + bias == pytest.approx(whole.logits, abs=1e-3)
+    assert read_logits(folder / "ood/photos.parquet").features is not None
+    monkeypatch.setattr(predict_module, "MOST_TRAIN_ROWS", 50)
+    monkeypatch.setattr(predict_module, "BLOCK", 20)
+    spec["files"]["train"] = "of some"
+    predicted(plan, data, out, spec=spec, job="predict-some")
+    some = read_logits(out / "predict-some/logits/last/train.parquet")
+    assert len(set(some.index)) == 50
+    assert np.array_equal(some.label, whole.label[some.index])
+    assert some.features == pytest.approx(whole.features[some.index], abs=1e-4)
+
+
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
     spec = {**plan.predict(CE).spec, "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="expected 0000000000000000"):

@@ -59,17 +59,34 @@ class TestACLS:
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.0, -1.0, -4.0]]))
 
 
-class TestBalancedCrossEntropy:
-    def test_classes_count_alike_once_their_images_were_seen(self):
+class TestClassCounts:
+    def test_classes_count_alike_by_the_labels_of_the_training_split(self):
         logits, labels = random_batch(0)
         loss = build_loss("ce_balanced", 6)
         torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels))
-        seen = torch.tensor([0] * 49 + [1] * 24 + [2] * 9 + [3] * 9 + [4] * 4)
-        loss.after_step(torch.zeros(len(seen), 6), seen, None)
-        weights = 101 / (6 * torch.tensor([50.0, 25, 10, 10, 5, 1]))
+        counts = torch.tensor([50, 25, 10, 10, 4, 1])
+        loss.begin_training(torch.arange(6).repeat_interleave(counts))
+        weights = 100 / (6 * counts)
         expected = F.cross_entropy(logits, labels, weight=weights, reduction="none").mean()
         torch.testing.assert_close(loss(logits, labels), expected)
         torch.testing.assert_close(loss.last_terms["ce"], F.cross_entropy(logits, labels))
+
+    def test_label_aware_smoothing_is_that_of_the_paper_for_each_class(self):
+        loss = build_loss("las", 3, eps_head=0.3, eps_tail=0.0)
+        loss.begin_training(torch.arange(3).repeat_interleave(torch.tensor([500, 100, 50])))
+        torch.testing.assert_close(loss.smoothing, torch.tensor([0.3, 0.0520945, 0.0]))
+        logits = torch.tensor([[2.0, 1.0, 0.0]])
+        for label, smoothing in zip(torch.arange(3).split(1), (0.3, 0.0520945, 0.0), strict=True):
+            expected = F.cross_entropy(logits, label, label_smoothing=smoothing)
+            torch.testing.assert_close(loss(logits, label), expected)
+        assert loss(logits, torch.tensor([0])).item() == pytest.approx(0.7076060, abs=1e-6)
+
+    def test_label_aware_smoothing_of_equal_counts_is_label_smoothing(self):
+        logits, labels = random_batch(0)
+        loss = build_loss("las", 6, eps_head=0.2, eps_tail=0.1)
+        loss.begin_training(torch.arange(6).repeat(4))
+        expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
+        torch.testing.assert_close(loss(logits, labels), expected)
 
 
 class TestLogitNorm:

@@ -42,11 +42,15 @@ ROWS += ["l1_ts", "l1_iso", "l2_ts", "l2_iso"]
 ROWS += ["smce", "smece", "aurc", "auroc_failure", "aupr_failure", "fpr95_failure"]
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
 ROWS_OOD += ["aupr", "aupr_oodpos"]
+NETWORK_SCORES = ("maxlogit", "energy", "knn", "vim")
+ROWS_NETWORK = [
+    f"{name}_{score}" for score in NETWORK_SCORES for name in ("auroc", "fpr95", "aupr")
+]
 SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
 
 
 def test_identifiers():
-    assert list(metrics.METRICS) == [*ROWS, *ROWS_OOD, *SOFT]
+    assert list(metrics.METRICS) == [*ROWS, *ROWS_OOD, *ROWS_NETWORK, *SOFT]
     assert all(name == metric.id for name, metric in metrics.METRICS.items())
 
 
@@ -56,6 +60,7 @@ def test_direction():
         *("accuracy", "top5", "balanced_accuracy", "macro_auroc"),
         *("auroc_failure", "aupr_failure"),
         *("auroc", "auroc_entropy", "aupr", "aupr_oodpos"),
+        *(name for name in ROWS_NETWORK if not name.startswith("fpr95")),
     }
     neither = [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None]
     assert neither == ["ece_null", "l1_ts", "l1_iso", "l2_ts", "l2_iso"]

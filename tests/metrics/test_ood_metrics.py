@@ -69,6 +69,32 @@ def test_scores_of_probabilities():
     assert metrics.negative_entropy(probs) == pytest.approx([0, -np.log(2)])
 
 
+def test_scores_of_logits():
+    logits = [[3, 1, 0], [2, 2, 0]]
+    assert metrics.max_logit(logits).tolist() == [3, 2]
+    assert metrics.energy(logits) == pytest.approx([3.1698460, 2.7586237])
+
+
+def test_distance_to_a_training_neighbour_is_that_of_unit_vectors():
+    bank = [[1, 0], [0, 1], [1, 1]]
+    found = [metrics.knn([[2, 1]], bank, k)[0] for k in (1, 2, 3, 50)]
+    assert found == pytest.approx([-0.1026334, -0.2111456, -1.1055728, -1.1055728])
+    assert metrics.knn([[0, 0]], bank).tolist() == [-2]
+
+
+def test_virtual_logit():
+    bank = np.array([[2, 0, 0.1], [0, 2, -0.1], [1, 1, 0.2], [-1, 1, 0]])
+    weight, bias = np.array([[1, 0, 0], [0, 1, 0]]), np.array([0.5, -0.5])
+    fitted = metrics.fit_vim(bank, bank @ weight.T + bias, weight, bias, 2)
+    assert fitted.alpha == pytest.approx(19.3044389)
+    sample = np.array([[1.0, 0, 1]])
+    found = metrics.vim(sample, sample @ weight.T + bias, fitted)
+    assert found == pytest.approx([-15.7021035])
+    flat = bank * [1, 1, 0]
+    with pytest.raises(DataError, match="no variance beyond 2 dimensions"):
+        metrics.fit_vim(flat, flat @ weight.T + bias, weight, bias, 2)
+
+
 def test_evaluation_uses_both_scores():
     sharp, _ = calibrated(80, sharpness=4)
     flat, _ = calibrated(50, sharpness=1, seed=1)

@@ -48,8 +48,8 @@ def test_a_loss_is_that_of_the_cpu_and_does_not_wait(name, monkeypatch):
     def found(device, waits):
         torch.manual_seed(0)
         loss = build_loss(name, 5).to(device)
-        loss.reserve(12)
         logits, labels, features, index = (each.clone().to(device) for each in batch)
+        loss.begin_training(labels)
         logits.requires_grad_()
         values = []
         for epoch in range(2):

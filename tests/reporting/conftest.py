@@ -161,6 +161,7 @@ def _manifest_run(key, run, recipe):
         "external": recipe.external,
         "first_stage": None,
         "families": families,
+        "ood_groups": {"near": [], "far": list(recipe.ood)},
         "sees_validation": key["method"] in recipe.sees_validation,
     }
 
@@ -184,8 +185,8 @@ def _predict(key, run, recipe, families):
         "val": [_rows(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)],
         "test": [_rows(key, recipe.n_test, recipe, 1.0, 2)],
     }
-    for family in families:
-        parts[family] = [_rows(key, recipe.n_test // 2, recipe, 0.4, 50)]
+    for place, family in enumerate(families):
+        parts[family] = [_rows(key, recipe.n_test // 2, recipe, 0.4 + 0.1 * place, 50)]
     if recipe.shifts:
         parts[CORRUPTIONS] = []
     for (place, shift), severity in itertools.product(enumerate(recipe.shifts), recipe.severities):
@@ -215,6 +216,7 @@ def _calibrate(key, run, recipe, families, statistics):
         "checkpoints": recipe.checkpoints,
         "families": families,
         "some_classes": [],
+        "ood_groups": {"near": [], "far": list(recipe.ood)},
         "fit_on": ["val"],
         "draws": [],
         "calibrators": calibrators,

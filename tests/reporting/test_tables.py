@@ -16,8 +16,8 @@ from calgrid.reporting.index import read_index
 from calgrid.reporting.recipes import best_of_all, best_of_methods
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
+from calgrid.storage.schema import HISTOGRAM_BINS, SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.schema import METRICS as STORED
-from calgrid.storage.schema import SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
@@ -267,9 +267,11 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(
 def test_ood_table_has_one_section_a_set(build, read_markdown):
     out = build(ood=("ood/photos", "ood/noise"), seeds=(0,), shifts=()).tables()
     assert list(read_markdown(out / "ood.md")) == [
-        "digits, resnet8 against ood/noise",
-        "digits, resnet8 against ood/photos",
+        "digits, resnet8 against mean over far sets",
+        "digits, resnet8 against ood/noise (far)",
+        "digits, resnet8 against ood/photos (far)",
     ]
+    assert not (out / "ood_scores.md").exists()
 
 
 def test_costs_are_relative_to_the_baseline(tables):
@@ -765,6 +767,30 @@ def test_of_many_classes_the_table_has_those_that_are_hard_to_find(
     assert len(shown) == 4
 
 
+def test_groups_have_the_images_of_their_true_and_of_their_predicted_classes(build, read_markdown):
+    study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
+    for run in study.manifest["runs"]:
+        run["class_groups"] = {"head": 3, "tail": 1}
+    out = study.tables()
+    (shown,) = read_markdown(out / "class_groups.md").values()
+    assert [row["Group"] for row in shown] == ["head (3 classes)"] * 4 + ["tail (1 class)"] * 4
+    keys = ["method", "calibrator"]
+    table = pd.read_csv(out / "class_groups.csv")
+    groups = dict(list(table.set_index("class_group").groupby(keys)))
+    bins = pd.read_parquet(study.folder / "bins.parquet")
+    bins = dict(list(bins[bins["n_bins"] != HISTOGRAM_BINS].groupby(keys)))
+    for key, own in pd.read_parquet(study.folder / "classes.parquet").groupby(keys):
+        rows, last = groups[key], own.set_index("class").loc[3]
+        tail = rows.loc["tail", ["accuracy_mean", "precision_mean"]].to_list()
+        assert tail == pytest.approx([last["sensitivity"], last["precision"]])
+        # each image is in one group, so that sums over groups are those of the test split
+        confidence, correct = bins[key][["confidence", "correct"]].sum()
+        assert (rows["accuracy_mean"] * rows["count"]).sum() == pytest.approx(correct)
+        assert (rows["precision_mean"] * rows["predicted"]).sum() == pytest.approx(correct)
+        over = (rows["gap_mean"] * rows["predicted"]).sum()
+        assert over == pytest.approx(confidence - correct)
+
+
 def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(
     build, read_markdown
 ):
@@ -777,3 +803,22 @@ def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(
     data, _ = study.opened()
     for group in data.groups:
         assert not best_of_all(data, group).tested
+
+
+def test_scores_of_networks_are_rows_of_sets_with_the_mean_over_their_group(build, read_markdown):
+    sets = ("ood/photos", "ood/textures")
+    out = build(shifts=(), ood=sets, resamples=0, seeds=(0,)).tables()
+    sections = read_markdown(out / "ood_scores.md")
+    assert list(sections) == [f"digits, resnet8: {name}" for name in ("AUROC", "FPR95", "AUPR")]
+    rows = sections["digits, resnet8: AUROC"]
+    scores = ["AUROC (%) ↑", *(f"AUROC {name} (%) ↑" for name in ("entropy", "MaxLogit", "energy"))]
+    assert list(rows[0]) == ["Set", "Method", "Seeds", *scores]
+    assert [row["Set"] for row in rows[::3]] == [
+        "mean over far sets",
+        *(f"{name} (far)" for name in sets),
+    ]
+    frame = pd.read_csv(out / "ood_scores.csv").pivot(index="shift", columns="method")
+    energies = frame["auroc_energy_mean"]
+    assert energies.loc[list(sets)].mean().to_numpy() == pytest.approx(
+        energies.loc["far"].to_numpy()
+    )

@@ -336,6 +336,12 @@ def test_gradient_clipping_bounds_the_network_but_not_the_loss(
     assert norms[0][1] > 0
 
 
+def test_a_loss_knows_how_many_training_images_each_class_has(make_spec, prepared, tmp_path):
+    trainer = build(make_spec("las"), prepared, tmp_path)
+    counts = torch.from_numpy(prepared.splits["train"].labels).bincount()
+    assert torch.equal(trainer.loss.counts, counts)
+
+
 def test_parameters_of_a_loss_are_trained_with_the_network(make_spec, prepared, tmp_path):
     trainer = build(make_spec("fedlas_ls"), prepared, tmp_path)
     before = [p.detach().clone() for p in trainer.loss.parameters()]

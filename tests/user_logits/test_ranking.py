@@ -223,7 +223,7 @@ def test_usable_names_what_the_inputs_allow():
     assert set(left_out) == set(specs) - set(ids)
     everything, slow = usable(10, np.zeros((1, 1)), (np.zeros((1, 1)), np.zeros(1)))
     assert set(everything) == set(specs) - set(slow)
-    assert set(slow) == {"pts_paper"}
+    assert set(slow) == {"pts_paper", "dac"}
 
 
 def test_a_map_with_too_many_weights_is_ranked_only_by_name():

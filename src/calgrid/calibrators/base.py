@@ -81,8 +81,9 @@ class Calibrator(ABC):
     :meth:`_fit` and :meth:`_transform`. These receive checked float64 arrays; the row maximum of
     logits is subtracted, and with :attr:`scale_free` they are divided by the unit of the fit's
     logits. Features and head are None unless registered in ``needs``, ``("logits", "features",
-    "head")``. Arrays and numbers that the fit stores in attributes are saved; a subclass that
-    stores anything else overrides :meth:`_state` and :meth:`_load_state`.
+    "head")``; with ``"training features"`` the features are distances to those. Arrays and numbers
+    that the fit stores in attributes are saved; a subclass that stores anything else overrides
+    :meth:`_state` and :meth:`_load_state`.
 
     Attributes
     ----------
@@ -132,7 +133,9 @@ class Calibrator(ABC):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Inputs of the fit: ``"logits"``, ``"features"``, ``"head"``."""
+        """Inputs of the fit: ``"logits"``, ``"features"``, ``"head"``; ``"training features"`` if
+        the features are squared distances to those.
+        """
         return tuple(self.registered.get("needs", ("logits",)))
 
     @property

@@ -88,7 +88,8 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
     "dataset": (
         *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
         *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),
-        *("evaluation_only", "keep_encoded", "some_classes", "warning", "variants"),
+        *("evaluation_only", "keep_encoded", "some_classes", "warning", "variants", "like"),
+        *("class_groups", "near", "far"),
     ),
     "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
     "metric": ("interval",),

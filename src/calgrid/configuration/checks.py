@@ -254,8 +254,15 @@ def check_features(
     """Check that the protocol exports features for the calibrators that need them: on shifts if
     these fit them.
     """
-    wanted, value = (["all"], "all") if SAME_SHIFT in fit_on else ([True, "all"], "true")
+    wanted, value = {True, "all", "train"}, "true"
+    if SAME_SHIFT in fit_on:
+        wanted, value = wanted - {True}, "all"
     for each in calibrators:
+        if "training features" in each["needs"] and protocol.export_features != "train":
+            raise ConfigError(
+                f"{where}.calibrators: '{each['name']}' needs features of training images; set "
+                "export_features: train in the protocol."
+            )
         if "features" in each["needs"] and protocol.export_features not in wanted:
             raise ConfigError(
                 f"{where}.calibrators: '{each['name']}' needs features; set export_features: "

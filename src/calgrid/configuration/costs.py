@@ -18,7 +18,7 @@ from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.datasets.prepared import SHIFT_SPLIT
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, image_set_of
-from calgrid.training.protocol import TrainingProtocol
+from calgrid.training.protocol import MOST_TRAIN_ROWS, TrainingProtocol
 
 #: GPU seconds of a forward and backward pass over an image: minimum at 32x32 pixels, and per
 #: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
@@ -190,9 +190,13 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
     clean = count["val"] + count["test"]
     shifted = sum(scored_images(study, image_set_of(name)) for name in study.families(key))
-    with_features = {False: 0, True: clean, "all": clean + shifted}[protocol.export_features]
-    numbers = parameters + (clean + shifted) * classes + with_features * info["num_features"]
-    predict_hours = checkpoints * (clean + shifted) * FORWARD_SHARE * seconds / 3600
+    predicted = clean + shifted
+    if protocol.export_features == "train":
+        predicted += min(count["train"], MOST_TRAIN_ROWS)
+    exported: dict[object, int] = {False: 0, True: clean}
+    with_features = exported.get(protocol.export_features, predicted)
+    numbers = parameters + predicted * classes + with_features * info["num_features"]
+    predict_hours = checkpoints * predicted * FORWARD_SHARE * seconds / 3600
     return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)
 
 

@@ -114,12 +114,21 @@ class DatasetCatalog:
         variant, or itself.
         """
         entry = self.configured.get(name, {})
-        return entry.get("like", name if name in self._of_files else entry.get("base", name))
+        itself = name if name in self._of_files else entry.get("base", name)
+        return entry.get("like") or self._fact(name, "like", itself)
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""
+        return self._fact(name, "warning", "")
+
+    def class_groups(self, name: str) -> dict[str, int]:
+        """Group of classes -> number of its classes, the first ones first; empty without groups."""
+        return self._fact(name, "class_groups", {})
+
+    def _fact(self, name: str, fact: str, default: Any) -> Any:
+        """Fact of a data set; of predictions, its name need not be known."""
         known = name in self._descriptions or name in registry.descriptions("dataset")
-        return self.describe(name).info.get("warning", "") if known else ""
+        return self.describe(name).info.get(fact, default) if known else default
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def definition(self, image_set: str) -> Mapping[str, Any]:
@@ -226,6 +235,8 @@ class DatasetCatalog:
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
             "families": _joined(like.get("families", ()), entry.get("families", ())),
+            "near": like.get("near", ()),
+            "far": like.get("far", ()),
             "download": False,
         }
         if "encoded" in base.info:
@@ -284,6 +295,8 @@ class DatasetCatalog:
                 f"{where}.resize must be at least {side}, the size of the crop in pixels, got "
                 f"{options['resize']}."
             )
+        if "imbalance" in options:
+            info["sizes"] = registry.load("dataset", base.id)(**options).sizes
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
         # shift families of the base may corrupt other test images than those of the variant

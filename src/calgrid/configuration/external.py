@@ -37,6 +37,11 @@ def check_calibrators(
                 f"{where}.calibrators: '{name}' needs features, which these predictions do not "
                 "have; remove it."
             )
+        if "training features" in needs:
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs features of training images, which logits "
+                "made elsewhere do not have; remove it."
+            )
         if "head" in needs and "head" not in run.external:
             mend = "give its file as 'head'"
             if isinstance(entry, OfStudy):

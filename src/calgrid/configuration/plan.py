@@ -40,9 +40,11 @@ from calgrid.storage.layout import (
     ID_LENGTH,
     MADE_FROM,
     MANIFEST,
+    OOD_GROUPS,
     OOD_PREFIX,
     PROBE_TABLE,
     SPLITS,
+    TRAIN_SPLIT,
     RunKey,
     image_set_of,
     probe_job,
@@ -226,12 +228,13 @@ class Plan:
         # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
         # with other shift families
         files = {}
-        for name in (*SPLITS, *shifts):
+        trained = [TRAIN_SPLIT] if run.protocol.export_features == TRAIN_SPLIT else []
+        for name in (*SPLITS, *trained, *shifts):
             dataset = image_set_of(name) if name.startswith(OOD_PREFIX) else key.dataset
             images = {
                 "name": name,
                 "images": shifts.get(name),
-                "constants": None if name == "val" else constants.get(dataset),
+                "constants": None if name in ("val", *trained) else constants.get(dataset),
             }
             files[name] = fingerprint.of_job({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
@@ -355,6 +358,7 @@ class Plan:
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
             "some_classes": list(filter(self.study.datasets.has_some_classes, wanted.families)),
+            "ood_groups": self._ood_groups(key),
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
@@ -371,6 +375,18 @@ class Plan:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
         return self._job("calibrate", key, spec, modules, files=files, above=above)
+
+    def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
+        """Scored out-of-distribution sets that are near to the data set of a run, and far."""
+        families = self.study.evaluations[key].families
+        if not families:  # of logits made elsewhere, whose data set may be unknown
+            return {}
+        info = self.study.datasets.describe(key.dataset).info
+        groups = {}
+        for group in OOD_GROUPS:
+            declared = info.get(group, ())
+            groups[group] = [name for name in families if name in declared]
+        return groups
 
     def _job(
         self,
@@ -478,10 +494,13 @@ class Plan:
             "fingerprint": calibrated.fingerprint,
             "external": external,
             "families": list(wanted.families),
+            "ood_groups": self._ood_groups(key),
             "sees_validation": made.sees_validation,
             "draws_validation": made.draws_validation,
             "warning": self.study.datasets.warning(key.dataset),
         }
+        if groups := self.study.datasets.class_groups(key.dataset):
+            run["class_groups"] = groups
         if isinstance(made, ExternalRun):
             run["bank"] = "bank" in made.external
         if isinstance(made, Run):

@@ -101,7 +101,7 @@ def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
     features, index = torch.rand(EXAMPLE_ROWS, 16, generator=rng), torch.arange(EXAMPLE_ROWS)
     loss = build_loss(id, n_classes, **options)
     where = plugins.shown(type(loss).__module__)
-    loss.reserve(EXAMPLE_ROWS)
+    loss.begin_training(labels)
     with registry.errors_of(type(loss), f"fails on logits of shape {tuple(logits.shape)}"):
         total = loss(logits, labels, features, index)
         if total.requires_grad:

@@ -39,7 +39,7 @@ from calgrid.configuration.runs import (
 )
 from calgrid.configuration.yaml_files import read_names
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.storage.layout import Layout, RunKey, image_set_of
+from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.training.protocol import Protocol, TrainingProtocol
@@ -261,6 +261,11 @@ class Study:
         info = self.datasets.describe(key.dataset).info
         if isinstance(protocol, TrainingProtocol):
             checks.check_training_images(key, protocol, info, where)
+        if protocol.export_features == TRAIN_SPLIT and info.get("evaluation_only", False):
+            raise ConfigError(
+                f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
+                f"'{key.protocol}' exports their features; set export_features: all."
+            )
         inner = self.methods.split(key.method, f"{where}.methods").first_stage
         first = None if inner is None else key._replace(method=inner)
         staged = for_stage(protocol, second=first is not None)

@@ -97,7 +97,12 @@ class Images:
 
 
 class Dataset(Images):
-    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
+    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``).
+
+    Facts of data sets that are made of others: ``like``, the data set whose default
+    hyper-parameters apply; ``class_groups``, number of classes of each group in the report, the
+    first classes first.
+    """
 
     #: seed of the draw of validation images, set by the preparation; None: that of the data set
     val_seed: int | None = None
@@ -124,7 +129,12 @@ class Dataset(Images):
 
 
 class ShiftFamily(Images):
-    """Base of shift families (role ``shift``): further test sets tied to a data set."""
+    """Base of shift families (role ``shift``): further test sets tied to a data set.
+
+    With ``some_classes=True``, only the logits of the classes that occur count: calibrators are
+    fitted on the validation rows of these classes. ``sizes={"shift": n}`` are the images of all
+    conditions, if they are not as many as test images each.
+    """
 
     @abstractmethod
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:

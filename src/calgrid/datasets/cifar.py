@@ -32,6 +32,8 @@ from calgrid.errors import DataError
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
 SHAPE = (3, 32, 32)
+#: far out-of-distribution sets of OpenOOD 1.5; all but SVHN are the user's, by these names
+FAR = ("ood/mnist", "ood/svhn", "ood/textures", "ood/places365")
 FACTS: dict[str, Any] = {
     "role": "dataset",
     "image_shape": SHAPE,
@@ -107,6 +109,8 @@ class Cifar(Dataset):
     label="CIFAR-10",
     n_classes=10,
     families=("cifar10_c", "cifar10_1", "ood/svhn", "ood/cifar100"),
+    near=("ood/cifar100",),
+    far=FAR,
     files=(
         {
             "name": "cifar-10-python.tar.gz",
@@ -139,6 +143,8 @@ class Cifar10(Cifar):
     label="CIFAR-100",
     n_classes=100,
     families=("cifar100_c", "ood/svhn", "ood/cifar10"),
+    near=("ood/cifar10",),
+    far=FAR,
     files=(
         {
             "name": "cifar-100-python.tar.gz",

@@ -33,6 +33,7 @@ SOURCE_MAXIMUM = 16
     sizes={"train": 120, "val": 477, "test": 1_200},
     drawn_val={"split": "stratified", "val_size": 477, "split_seed": SPLIT_SEED},
     families=("digits_c", "ood/photos"),
+    far=("ood/photos",),
     download=False,
 )
 class Digits(Dataset):

@@ -509,14 +509,16 @@ class Kernel(nn.Module):
 
 class Consistency(nn.Module):
     """Probability that a class is the largest after normal noise of standard deviation
-    ``strength``, summed over ``points``, places of the maximum.
+    ``strength``, summed over ``points`` ``(M,)``, places of the maximum.
     """
 
     def __init__(self, strength: float, points: Sequence[float]) -> None:
         super().__init__()
-        self.points, self.tail = list(points), ERFC
+        self.tail = ERFC
         self.strength: Tensor
+        self.points: Tensor
         self.register_buffer("strength", _tensor(strength))
+        self.register_buffer("points", _tensor(points))
 
     def log_normal(self, values: Tensor) -> Tensor:
         """Return the logarithm of the normal distribution function."""
@@ -531,13 +533,12 @@ class Consistency(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
-        gaps = -logits / self.strength
-        scores = torch.full_like(gaps, -float("inf"))
-        for point in self.points:
-            below = self.log_normal(point + gaps)
-            of_all = below.sum(dim=1, keepdim=True)
-            scores = torch.logaddexp(scores, of_all - below - 0.5 * (point + gaps).square())
-        return torch.softmax(scores, dim=1)
+        # further classes get 0; an infinite gap would give NaN
+        gaps = (-logits / self.strength).clamp(max=1e3)
+        places = gaps[:, None, :] + self.points[:, None]
+        below = self.log_normal(places)
+        terms = below.sum(dim=2, keepdim=True) - below - 0.5 * places.square()
+        return torch.softmax(torch.logsumexp(terms, dim=1), dim=1)
 
 
 class PerClass(nn.Module):

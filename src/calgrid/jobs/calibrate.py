@@ -19,17 +19,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
 from calgrid.jobs.diagnostics import diagnosed_calibrators, diagnostic_files, measured
+from calgrid.jobs.ood import AVERAGED, group_metrics, mean_draws, of_groups
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
+from calgrid.metrics.intervals import tails_of
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.layout import head_file, logits_file, logits_files
+from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
@@ -41,16 +42,12 @@ from calgrid.storage.schema import (
     METRIC_COLUMNS,
     METRICS,
     PART_EXTRAS,
-    RESAMPLE_COLUMNS,
-    RESAMPLE_PLACE,
     RESAMPLES,
 )
 from calgrid.storage.specs import CalibrateSpec
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = (METRICS, RESAMPLES)
-#: what the mean over corruptions keeps
-AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
 #: folder of fitted calibrators, in the folder of the run
 FITS = "fits"
 
@@ -70,10 +67,7 @@ def calibrate(
     calibrators fitted on val; with ``conformal`` also ``conformal.parquet``, metrics of prediction
     sets. The results do not depend on the number of processes, ``threads``.
     """
-    names = [
-        *logits_files(spec["checkpoints"], spec["families"]),
-        *map(head_file, spec["checkpoints"]),
-    ]
+    names = [*_logits_files(spec), *map(head_file, spec["checkpoints"])]
     extras = {**PART_EXTRAS, **diagnostic_files(spec["diagnostics"])}
     columns = {METRICS: METRIC_COLUMNS, **extras}
     logits = Record.read(predicted, PREDICT)
@@ -92,7 +86,11 @@ def calibrate(
             fits += result.fits
             for name, of_file in result.rows.items():
                 rows[name] += of_file
-        metrics = pd.DataFrame([{"shift": "", "severity": 0, **row} for row in rows[METRICS]])
+        rows[METRICS] = [{"shift": "", "severity": 0, **row} for row in rows[METRICS]]
+        rows[RESAMPLES] = _with_means(rows[RESAMPLES], spec["ood_groups"])
+        tails = tails_of(spec["statistics"]["level"])
+        rows[METRICS] += group_metrics(rows[METRICS], rows[RESAMPLES], spec["ood_groups"], tails)
+        metrics = pd.DataFrame(rows[METRICS])
         warnings = _high_nll(metrics)
         for fit in fits:
             about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
@@ -102,7 +100,7 @@ def calibrate(
             log(f"Warning: {warning}")
         tables = {
             METRICS: metrics,
-            RESAMPLES: _resamples(rows[RESAMPLES]),
+            RESAMPLES: pd.DataFrame(rows[RESAMPLES]),
             CLASSES: pd.DataFrame(rows[CLASSES]),
             **_diagnostics(job, rows[BINS]),
         }
@@ -133,10 +131,16 @@ def calibrate(
     )
 
 
+def _logits_files(spec: CalibrateSpec) -> list[str]:
+    """Logits of splits and shift families, and of training images if they were exported."""
+    trained = [TRAIN_SPLIT] if TRAIN_SPLIT in spec["logits"] else []
+    return logits_files(spec["checkpoints"], [*trained, *spec["families"]])
+
+
 def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResult]:
     """Results of all chunks: those of the clean splits, and those of the shift families."""
     spec = job.spec
-    for name in logits_files(spec["checkpoints"], spec["families"]):
+    for name in _logits_files(spec):
         logits.verified(name, "logits file")
     calibrators = tuple(range(len(spec["calibrators"])))
     clean, shifted = [], []
@@ -213,25 +217,22 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
     return messages
 
 
-def _resamples(draws: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Columns of ``resamples.parquet``; corruptions are averaged, and then their severities."""
-    kept: list[Mapping[str, Any]] = []
-    severities: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+def _with_means(
+    draws: Sequence[dict[str, Any]], groups: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Rows of ``resamples.parquet``; corruptions are averaged, and then their severities, and the
+    out-of-distribution sets of each group, which stay.
+    """
+    kept: list[dict[str, Any]] = []
+    severities: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in draws:
         if row["split"] == "shift" and row["severity"] > 0:
             severities[tuple(row[key] for key in AVERAGED)].append(row)
         else:
             kept.append(row)
-    totals: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    totals: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for rows in severities.values():
-        kept.append(mean := _mean_draws(rows, rows[0]["severity"]))
+        kept.append(mean := mean_draws(rows, MEAN_SHIFT, rows[0]["severity"]))
         totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)
-    kept += [_mean_draws(rows, -1) for rows in totals.values()]
-    return pd.DataFrame(kept, columns=list(RESAMPLE_COLUMNS))
-
-
-def _mean_draws(rows: Sequence[Mapping[str, Any]], severity: int) -> dict[str, Any]:
-    mean = {**rows[0], "shift": MEAN_SHIFT, "severity": severity}
-    for name in ("draws", "pairs"):
-        mean[name] = np.mean([row[name] for row in rows], axis=0, dtype=np.float64).tolist()
-    return mean
+    kept += [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals.values()]
+    return kept + [mean_draws(rows, group, 0) for group, rows in of_groups(kept, groups)]

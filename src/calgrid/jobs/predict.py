@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from calgrid.storage.layout import (
     MANIFEST,
     OOD_PREFIX,
     SPLITS,
+    TRAIN_SPLIT,
     head_file,
     image_set_of,
     logits_file,
@@ -55,13 +56,15 @@ from calgrid.storage.specs import PredictSpec
 from calgrid.training import environment
 from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure
-from calgrid.training.protocol import Protocol, read_protocol
+from calgrid.training.protocol import MOST_TRAIN_ROWS, Protocol, read_protocol
 
 Arrays = dict[str, np.ndarray]
 #: maximum rows of a row group of the logits of a shift family, unless one condition has more
 GROUP_ROWS = 2**16
 #: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * EVALUATION_BATCH, 2**28
+#: seed of the draw of training images, the same for all runs
+TRAIN_SEED = 0
 #: blocks that are read ahead while one is scored
 BLOCKS_AHEAD = 2
 
@@ -104,7 +107,7 @@ def predict(
             images.verify()
         taken = _take_files(spec, out, folder, inputs, shifts)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
-        total = len(checkpoints) * (len(SPLITS) + len(shifted))
+        total = len(logits_files(checkpoints, _beside_splits(spec, shifts)))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
                 given.check()  # of what is imported now, before blocks of it are stored
@@ -117,11 +120,17 @@ def predict(
         out,
         PREDICT,
         spec["fingerprint"],
-        logits_files(checkpoints, shifts),
+        logits_files(checkpoints, _beside_splits(spec, shifts)),
         produce,
         inputs=inputs,
         optional=[head_file(checkpoint) for checkpoint in checkpoints],
     )
+
+
+def _beside_splits(spec: PredictSpec, shifts: Iterable[str]) -> list[str]:
+    """What is exported beside the splits that are scored: training images, shift families."""
+    trained = [TRAIN_SPLIT] if spec["export_features"] == TRAIN_SPLIT else []
+    return [*trained, *shifts]
 
 
 def _take_files(
@@ -243,7 +252,7 @@ class _Exporter:
     ) -> Iterator[str]:
         """Write all files of a checkpoint but those ``taken``, and yield the name of each."""
         self.head(folder / head_file(checkpoint))
-        for name in (*SPLITS, *shifted):
+        for name in (*SPLITS, *_beside_splits(self.spec, shifted)):
             read = [inputs["model"], inputs["data"], inputs.get(name)]
             about = {
                 "fingerprint": self.spec["files"][name],
@@ -280,19 +289,21 @@ class _Exporter:
 
     def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
         split = self.prepared.splits[name]
-        labels = split.labels
+        rows = np.arange(len(split), dtype=np.int32)
+        if name == TRAIN_SPLIT and len(rows) > MOST_TRAIN_ROWS:
+            generator = np.random.default_rng(TRAIN_SEED)
+            rows = np.sort(generator.choice(rows, MOST_TRAIN_ROWS, replace=False))
         constants = self.tested(self.spec["key"]["dataset"]) if name == "test" else self.prepared
-        rows = range(len(labels))
         logits, features = self._run(
             file, split.images, rows, constants, self.spec["export_features"] is not False
         )
-        index = np.arange(len(labels), dtype=np.int32)
+        distribution = None if split.distribution is None else split.distribution[rows]
         return Logits(
-            index,
-            labels,
+            rows,
+            split.labels[rows],
             logits,
             features=features,
-            distribution=split.distribution,
+            distribution=distribution,
             metadata=metadata,
         )
 
@@ -300,7 +311,7 @@ class _Exporter:
         self, file: KeptFile, family: str, images: Prepared, metadata: dict[str, Any]
     ) -> Iterator[Logits]:
         """Row groups of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
-        everywhere = self.spec["export_features"] == "all"
+        everywhere = self.spec["export_features"] in ("all", TRAIN_SPLIT)
         ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
         if ours != theirs:
             raise DataError(
@@ -314,8 +325,9 @@ class _Exporter:
         for conditions in grouped(
             [Condition(family, 0, 0, len(split))] if ood else images.conditions
         ):
-            part = range(conditions[0].start, conditions[-1].stop)
-            logits, features = self._run(file, split.images, part, constants, everywhere)
+            part = slice(conditions[0].start, conditions[-1].stop)
+            rows = np.arange(part.start, part.stop)
+            logits, features = self._run(file, split.images, rows, constants, everywhere)
             indices, shifts, severities = [], [], []
             for condition in conditions:
                 size = condition.stop - condition.start
@@ -324,7 +336,7 @@ class _Exporter:
                 severities += [condition.severity] * size
             yield Logits(
                 np.concatenate(indices),
-                labels[part.start : part.stop],
+                labels[part],
                 logits,
                 shift=np.array(shifts),
                 severity=np.array(severities, dtype=np.int8),
@@ -336,31 +348,38 @@ class _Exporter:
         self,
         file: KeptFile,
         images: np.ndarray,
-        rows: range,
+        rows: np.ndarray,
         constants: Prepared,
         keep_features: bool,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Logits and features of a range of images."""
+        """Logits and features of some rows of images, ascending."""
         result: Arrays = {}
         size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
-        parts = {begin: slice(begin, min(begin + size, rows.stop)) for begin in rows[::size]}
+        parts = {int(part[0]): part for part in np.split(rows, range(size, len(rows), size))}
         missing = [part for begin, part in parts.items() if file.kept(begin) is None]
         blocks = ahead(lambda part: np.ascontiguousarray(images[part]), missing, BLOCKS_AHEAD)
+        end = 0
         for begin, part in parts.items():
-            compute = functools.partial(self._block, blocks, begin, constants, keep_features)
+            compute = functools.partial(self._block, blocks, part, constants, keep_features)
+            start, end = end, end + len(part)
             for name, values in file.block(begin, compute).items():
                 if name not in result:
                     result[name] = np.empty((len(rows), values.shape[1]), np.float32)
-                result[name][part.start - rows.start : part.stop - rows.start] = values
+                result[name][start:end] = values
         return result["logits"], result.get("features")
 
     @torch.no_grad()
     def _block(
-        self, blocks: Iterator[np.ndarray], begin: int, constants: Prepared, keep_features: bool
+        self,
+        blocks: Iterator[np.ndarray],
+        rows: np.ndarray,
+        constants: Prepared,
+        keep_features: bool,
     ) -> Arrays:
-        """Logits and features of the next block of images, whose first one is at ``begin``."""
+        """Logits and features of the next block of images, at these rows."""
         self.network.eval()
         block = next(blocks)
+        places = torch.as_tensor(rows, dtype=torch.int64, device=self.device)
         layout = self.protocol.channels_last, self.protocol.crop_size
         split = DeviceImages(
             block, np.zeros(len(block)), *constants.normalisation, self.device, *layout
@@ -368,7 +387,7 @@ class _Exporter:
         found = HostRows(len(block), self.device)
         for batch in split.batches(EVALUATION_BATCH):
             logits, features = [], []
-            index = batch.index + begin
+            index = places[batch.index]
             for weight, images in views(batch.images, self.spec["test_views"]):
                 viewed = replace(batch, images=images, index=index)
                 z, h = self.procedure.predict(self.network, viewed)

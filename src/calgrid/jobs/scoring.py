@@ -8,7 +8,7 @@ import math
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
+from calgrid.jobs.ood import closeness, network_scores
 from calgrid.metrics import (
     Metric,
     Output,
@@ -40,14 +41,15 @@ from calgrid.metrics.intervals import (
     resampled,
     resampled_means,
     resampled_ood,
+    resampled_scores,
     resampled_soft,
     tails_of,
 )
-from calgrid.metrics.table import LABELLED, OOD, SOFT
+from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT
 from calgrid.progress import log
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.inputs import Inputs
-from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
+from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
 from calgrid.storage.records import read_record, sha256_of, write_record
@@ -191,6 +193,17 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
     return scored
 
 
+def output_of(calibrator: Calibrator, data: Logits) -> Output:
+    """Output (N, K) of a calibrator, computed in blocks of rows."""
+    width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
+    blocks, most = [], max(1, PREDICTED_NUMBERS // width)
+    for begin in range(0, len(data), most):
+        rows = slice(begin, begin + most)
+        features = None if data.features is None else data.features[rows]
+        blocks.append(calibrator.predict_output(data.logits[rows], features=features))
+    return Output.joined(blocks)
+
+
 class Scorer:
     """Scores calibrators on the rows of one chunk, read at first use and held in memory."""
 
@@ -239,6 +252,11 @@ class Scorer:
         if self.spec["label_counts"]:
             test.distribution = label_distribution(self.spec["label_counts"], test)
         return test
+
+    @functools.cached_property
+    def train(self) -> Logits | None:
+        """Training images, if they were exported."""
+        return self._read(TRAIN_SPLIT) if TRAIN_SPLIT in self.spec["logits"] else None
 
     @functools.cached_property
     def _clean(self) -> Logits:
@@ -322,6 +340,7 @@ class Scorer:
         self, entry: FittedCalibrator, seed: int, rows: Logits, trace: bool = False
     ) -> Calibrator:
         options = {**entry["options"], **({"trace": True} if trace else {})}
+        rows = self._with_distances(rows, entry["needs"])
         return build_calibrator(entry["id"], seed=seed, **options).fit(
             rows.logits, rows.label, rows.features, self.head
         )
@@ -406,6 +425,20 @@ class Scorer:
         values = evaluate_ood(test, shifted)
         fewest = min(len(test), len(shifted))
         self._add(result, place, values, OOD, found, fewest, n_shown=len(shifted))
+        if base["calibrator"] == "none":
+            self._add_network_scores(result, place)
+
+    def _add_network_scores(self, result: Result, place: dict[str, Any]) -> None:
+        """Add metrics of scores of logits and features, which belong to no calibrator."""
+        scores = network_scores(self.family, self.test, self.shifted, self.train, self.head)
+        metrics, values = {}, {}
+        for name, metric in OOD_NETWORK.items():
+            if metric.score in scores:
+                metrics[name] = metric
+                values[name] = metric.function(*scores[metric.score])
+        found = resampled_scores(metrics, scores, **self._draws) if self._draws else None
+        sizes = len(self.test), len(self.shifted)
+        self._add(result, place, values, metrics, found, min(sizes), n_shown=sizes[1])
 
     def _on_shift(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
         probs = self._predict(calibrator, self.shifted)
@@ -480,16 +513,14 @@ class Scorer:
             )
         return False
 
-    @staticmethod
-    def _predict(calibrator: Calibrator, data: Logits) -> Output:
-        """Output (N, K), computed in blocks of rows."""
-        width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
-        blocks, most = [], max(1, PREDICTED_NUMBERS // width)
-        for begin in range(0, len(data), most):
-            rows = slice(begin, begin + most)
-            features = None if data.features is None else data.features[rows]
-            blocks.append(calibrator.predict_output(data.logits[rows], features=features))
-        return Output.joined(blocks)
+    def _with_distances(self, rows: Logits, needs: Sequence[str]) -> Logits:
+        """Rows whose features are squared distances to the training images, if these are needed."""
+        if "training features" not in needs or self.train is None or rows.features is None:
+            return rows
+        return replace(rows, features=-closeness(rows.features, self.train)[:, None])
+
+    def _predict(self, calibrator: Calibrator, data: Logits) -> Output:
+        return output_of(calibrator, self._with_distances(data, calibrator.needs))
 
     @property
     def _draws(self) -> dict[str, Any]:

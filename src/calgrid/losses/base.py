@@ -151,11 +151,13 @@ class Loss(nn.Module):
         """
         return {"sees_validation": 1.0} if self.registered.get("sees_validation") else {}
 
-    def reserve(self, samples: int) -> None:
-        """Allocate buffers for all training samples, so that they need not grow during training."""
+    def begin_training(self, labels: Tensor) -> None:
+        """Prepare for the training split with labels (S,): allocate buffers for all its samples, so
+        that they need not grow.
+        """
         for module in self.modules():
             if isinstance(module, PerSample):
-                module.reserve(samples)
+                module.reserve(len(labels))
 
     def validation(self, logits: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`end_epoch`,

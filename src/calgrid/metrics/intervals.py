@@ -375,7 +375,18 @@ def resampled_ood(
     """Out-of-distribution metrics with their resamples; parameters and errors as in
     :func:`bootstrap_ood`.
     """
-    scores = ood_scores(probs_id, probs_ood)
+    return resampled_scores(OOD, ood_scores(probs_id, probs_ood), n_resamples, seed)
+
+
+def resampled_scores(
+    metrics: Mapping[str, Metric],
+    scores: Mapping[Any, tuple[Floats, ...]],
+    n_resamples: int,
+    seed: int,
+) -> Resampled:
+    """Out-of-distribution metrics with their resamples; ``scores`` has the ID scores (N,) and OOD
+    scores (M,) of each scoring function of the ``metrics``.
+    """
     estimators = {score: ood_estimator(*pair) for score, pair in scores.items()}
     n, m = map(len, next(iter(scores.values())))
     rows = rows_of_block(max(n, m))
@@ -384,12 +395,12 @@ def resampled_ood(
         resample_weights(m, n_resamples, seed, stream=1, rows=rows),
         strict=True,
     )
-    drawn: dict[str, list[Floats]] = {name: [] for name in OOD}
+    drawn: dict[str, list[Floats]] = {name: [] for name in metrics}
     for pair in pairs:
         block = {score: estimate(*pair) for score, estimate in estimators.items()}
-        for name, metric in OOD.items():
+        for name, metric in metrics.items():
             drawn[name].append(block[metric.score][metric.function])
-    values = {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
+    values = {name: metric.function(*scores[metric.score]) for name, metric in metrics.items()}
     joined_draws = {name: np.concatenate(each) for name, each in drawn.items()}
     return Resampled(values, joined_draws, {}, {}, min(n, m))
 

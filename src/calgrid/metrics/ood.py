@@ -3,15 +3,24 @@ samples.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from calgrid.errors import DataError
 from calgrid.metrics import _weighted
 from calgrid.metrics._inputs import check_rows
+from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 Floats = NDArray[np.float64]
+#: nearest training image whose distance is the score: k of Sun et al. for CIFAR
+NEIGHBOUR = 50
+#: most dimensions of the principal space of ViM, the default of OpenOOD
+PRINCIPAL = 256
+#: mean residual of ViM, relative to the mean norm, below which it is rounding
+LEAST_RESIDUAL = 1e-5
 
 
 def max_softmax(probs: ArrayLike) -> Floats:
@@ -34,6 +43,109 @@ def negative_entropy(probs: ArrayLike) -> Floats:
     rows = check_rows(probs, "probs")
     logarithm = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
     return np.einsum("nk,nk->n", rows, logarithm)
+
+
+def max_logit(logits: ArrayLike) -> Floats:
+    """Largest logit of each row ``(N, K)``, (N,) (Hendrycks et al., ICML 2022)."""
+    return np.asarray(logits, dtype=np.float64).max(axis=1)
+
+
+def energy(logits: ArrayLike) -> Floats:
+    """Negative free energy at temperature 1, ``ln sum_k exp z_k`` of each row ``(N, K)``, (N,) (Liu
+    et al., NeurIPS 2020).
+    """
+    return np.asarray(logsumexp(np.asarray(logits, dtype=np.float64), axis=1))
+
+
+def knn(features: ArrayLike, bank: ArrayLike, k: int = NEIGHBOUR) -> Floats:
+    """Minus the squared distance of each row of ``features`` (N, d) to its k-th nearest row of
+    ``bank`` (M, d), features of training images, (N,); all rows are divided by their norm.
+
+    With fewer than k rows in the bank, the farthest counts. Source: Sun et al., ICML 2022.
+    """
+    queries, points = _unit_rows(features), _unit_rows(bank)
+    k = min(k, len(points))
+    scores = np.empty(len(queries))
+    for block in row_blocks(len(queries), len(points), PRODUCT_BLOCK):
+        cosines = queries[block] @ points.T
+        scores[block] = 2 * np.partition(cosines, -k, axis=1)[:, -k] - 2
+    return scores
+
+
+def _unit_rows(features: ArrayLike) -> NDArray[np.float32]:
+    rows = np.asarray(features, dtype=np.float32)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+
+
+class VirtualLogit(NamedTuple):
+    """Fitted ViM: ``origin`` (d,), orthonormal basis ``residual`` (d, d - D) of the complement of
+    the principal space, and the factor ``alpha`` of the norm in it.
+    """
+
+    origin: Floats
+    residual: Floats
+    alpha: float
+
+    def norms(self, features: ArrayLike) -> Floats:
+        """Norm in the residual space of each row of ``features`` (N, d), (N,)."""
+        rows = np.asarray(features)
+        found = np.empty(len(rows))
+        for block in row_blocks(len(rows), len(self.origin), PRODUCT_BLOCK):
+            found[block] = np.linalg.norm((rows[block] - self.origin) @ self.residual, axis=1)
+        return found
+
+
+def fit_vim(
+    features: ArrayLike,
+    logits: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike,
+    n_principal: int | None = None,
+) -> VirtualLogit:
+    """Fit ViM to training images (Wang et al., CVPR 2022, Eq. 4 to 6).
+
+    The origin is ``-W^+ b``; the principal space has the leading eigenvectors of the uncentred
+    covariance of the features about it; alpha is the mean largest logit over the mean norm in the
+    residual space. The official code calls ``eig``, this one ``eigh``.
+
+    Parameters
+    ----------
+    features, logits : (N, d) and (N, K) of training images.
+    weight, bias : last layer, (K, d) and (K,).
+    n_principal : dimensions of the principal space, by default 256, but at most d / 2.
+
+    Raises
+    ------
+    DataError : the residual space has no variance.
+    """
+    rows, weights = np.asarray(features), np.asarray(weight, dtype=np.float64)
+    width = rows.shape[1]
+    if n_principal is None:
+        n_principal = min(PRINCIPAL, width // 2)
+    origin = np.asarray(-np.linalg.pinv(weights) @ np.asarray(bias), dtype=np.float64)
+    covariance = np.zeros((width, width))
+    norms = 0.0
+    for block in row_blocks(len(rows), width, PRODUCT_BLOCK):
+        centred = rows[block] - origin
+        covariance += centred.T @ centred
+        norms += np.linalg.norm(centred, axis=1).sum()
+    _, vectors = np.linalg.eigh(covariance)  # of ascending eigenvalues
+    fitted = VirtualLogit(origin, vectors[:, : width - n_principal], 0.0)
+    residual = fitted.norms(rows).mean()
+    if residual <= LEAST_RESIDUAL * norms / len(rows):
+        raise DataError(
+            f"Training features have no variance beyond {n_principal} dimensions, so ViM is not "
+            "defined; use a network with more features."
+        )
+    return fitted._replace(alpha=float(max_logit(logits).mean() / residual))
+
+
+def vim(features: ArrayLike, logits: ArrayLike, fitted: VirtualLogit) -> Floats:
+    """Energy minus alpha times the norm in the residual space, of each row of ``features`` (N, d)
+    and ``logits`` (N, K), (N,); see :func:`fit_vim`.
+    """
+    return energy(logits) - fitted.alpha * fitted.norms(features)
 
 
 def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:

@@ -47,7 +47,8 @@ class Metric:
     summary, source : description, and paper or convention.
     lower_is_better : None for what does not rank models: a reference value, or a bound that may be
         closer for one model than for another.
-    kind : ``labelled``, ``ood`` or ``soft``.
+    kind : ``labelled``, ``soft``, ``ood`` (by a score of probabilities, which calibrators change)
+        or ``ood_network`` (by a score of logits or features, once a network).
     unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown as its
         root in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``binomial`` (of a share), ``centred``, ``guarded`` or ``unbiased``
@@ -61,7 +62,7 @@ class Metric:
         longer than all others together: it is left out for more than ``MOST_SLOW`` probabilities,
         see :meth:`is_computed`.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
-        samples.
+        samples; of a network, a function of logits or features.
     """
 
     id: str
@@ -69,7 +70,7 @@ class Metric:
     summary: str
     source: str
     lower_is_better: bool | None
-    kind: Literal["labelled", "ood", "soft"]
+    kind: Literal["labelled", "ood", "ood_network", "soft"]
     unit: Literal["fraction", "square", "nats", "score", "number"] = "fraction"
     interval: Literal["percentile", "binomial", "centred", "guarded", "unbiased", "none"] = (
         "percentile"
@@ -79,7 +80,7 @@ class Metric:
     is_largest_gap: bool = False
     costly: bool = False
     slow: bool = False
-    score: Callable[[ArrayLike], ood.Floats] | None = None
+    score: Callable[..., ood.Floats] | None = None
 
     def is_computed(self, n_samples: int, n_classes: int) -> bool:
         """Whether it is among all metrics of a set of this size."""
@@ -187,6 +188,22 @@ def _ood(
     }[function]
     lower = function in (ood.fpr95, ood.fpr95_oodpos)
     return Metric(name, function, summary, source, lower, "ood", score=score)
+
+
+def _of_network(
+    name: str, score: Callable[..., ood.Floats], words: str, source: str
+) -> tuple[Metric, ...]:
+    """The out-of-distribution metrics of a score of logits or features."""
+    functions = {
+        "auroc": (ood.auroc, f"ID against OOD by {words}"),
+        "fpr95": (ood.fpr95, f"OOD kept at 95 % ID recall by {words}"),
+        "aupr": (ood.aupr, f"ID found by {words}, average precision"),
+    }
+    metrics = []
+    for measure, (function, summary) in functions.items():
+        metric = _ood(f"{measure}_{name}", function, score, summary)
+        metrics.append(replace(metric, kind="ood_network", source=source))
+    return tuple(metrics)
 
 
 _SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
@@ -423,6 +440,12 @@ _ENTRIES = (
         ood.max_softmax,
         "OOD found by maximum softmax, average precision",
     ),
+    *_of_network("maxlogit", ood.max_logit, "the largest logit", "Hendrycks et al., ICML 2022"),
+    *_of_network("energy", ood.energy, "the energy of the logits", "Liu et al., NeurIPS 2020"),
+    *_of_network(
+        "knn", ood.knn, "the distance to the k-th nearest training image", "Sun et al., ICML 2022"
+    ),
+    *_of_network("vim", ood.vim, "the virtual logit (ViM)", "Wang et al., CVPR 2022"),
     Metric(
         "soft_kl",
         human.kl_human,
@@ -455,9 +478,10 @@ _ENTRIES = (
 #: identifier -> Metric
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric in _ENTRIES})
 #: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution
-#: set, and those of predictions with a distribution
+#: set by probabilities and by logits or features, and those of predictions with a distribution
 LABELLED: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "labelled"}
 OOD: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood"}
+OOD_NETWORK: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood_network"}
 SOFT: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "soft"}
 
 

@@ -20,6 +20,7 @@ from calgrid.reporting.study import (
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import compare, verdicts
+from calgrid.storage.layout import OOD_GROUPS
 from calgrid.storage.schema import CLASSES, METRICS, RESAMPLES
 
 #: calibrator with which methods are compared again: what is left of their differences
@@ -436,7 +437,8 @@ def _ood(data: StudyData, group: Group) -> str:
     tests = data.compared(data.tidy(group, "ood", [UNCALIBRATED]))
     tests = tests[(tests["metric"] == "auroc") & (tests["verdict"] != verdicts.NO_VERDICT)]
     parts = []
-    for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
+    chosen = (rows["calibrator"] == UNCALIBRATED) & ~rows["shift"].isin(OOD_GROUPS)
+    for name, part in rows[chosen].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]
         auroc, fpr95 = text.means(best, "auroc", "fpr95")
         numbers = f"AUROC {auroc}, FPR95 {fpr95}"

@@ -115,6 +115,18 @@ NAMES = {
     "fpr95_oodpos": "FPR95 (OOD positive)",
     "aupr": "AUPR",
     "aupr_oodpos": "AUPR (OOD positive)",
+    "auroc_maxlogit": "AUROC MaxLogit",
+    "fpr95_maxlogit": "FPR95 MaxLogit",
+    "aupr_maxlogit": "AUPR MaxLogit",
+    "auroc_energy": "AUROC energy",
+    "fpr95_energy": "FPR95 energy",
+    "aupr_energy": "AUPR energy",
+    "auroc_knn": "AUROC kNN",
+    "fpr95_knn": "FPR95 kNN",
+    "aupr_knn": "AUPR kNN",
+    "auroc_vim": "AUROC ViM",
+    "fpr95_vim": "FPR95 ViM",
+    "aupr_vim": "AUPR ViM",
 }
 
 

@@ -19,6 +19,8 @@ EXTERNAL_CHECKPOINT = "last"
 RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
+#: groups of out-of-distribution sets, declared by data sets; also the ``shift`` of their means
+OOD_GROUPS = ("near", "far")
 #: stage of a study -> stages whose files it reads; the first one reads results of runs
 MADE_FROM: Mapping[str, tuple[str, ...]] = {
     "aggregate": (),
@@ -36,6 +38,8 @@ MANIFEST = "manifest.json"
 PROBE_TABLE = "table.parquet"
 #: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
+#: split whose features are exported on request
+TRAIN_SPLIT = "train"
 
 
 class RunKey(NamedTuple):

@@ -130,7 +130,7 @@ class PredictSpec(TestSpec):
     ``files`` the fingerprints of the logits of each split and shift family.
     """
 
-    export_features: bool | Literal["all"]
+    export_features: bool | Literal["all", "train"]
     test_views: Views
     shifts: dict[str, str]
     files: dict[str, str]
@@ -202,16 +202,18 @@ class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
     ``families`` are the scored shift families, ``some_classes`` those of them on which only the
-    logits of the classes that occur count; ``fit_on`` lists the data of fits (``val``,
-    ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
-    has the keys of ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics``
-    are modules (``calgrid.jobs.diagnostics``).
+    logits of the classes that occur count, ``ood_groups`` those that are ``near`` and ``far``;
+    ``fit_on`` lists the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds
+    of the rows of the latter two; ``statistics`` has the keys of
+    ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics`` are modules
+    (``calgrid.jobs.diagnostics``).
     """
 
     key: Key
     checkpoints: list[str]
     families: list[str]
     some_classes: list[str]
+    ood_groups: dict[str, list[str]]
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]

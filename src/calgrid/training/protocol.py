@@ -222,6 +222,8 @@ READY_KEYS = (
     *("description", "weights", "weights_file", "deterministic", "channels_last"),
     *("export_features", "test_normalisation", "test_views"),
 )
+#: most training images whose features are exported, drawn at random beyond that
+MOST_TRAIN_ROWS = 50_000
 
 
 class Protocol(Model):
@@ -250,10 +252,12 @@ class Protocol(Model):
         "resumed run ends with slightly different numbers. On the CPU all runs are deterministic.",
     )
     channels_last: bool = Field(True, description="Memory format of images and convolutions.")
-    export_features: Literal[False, True, "all"] = Field(
+    export_features: Literal[False, True, "all", "train"] = Field(
         False,
         description="Whether penultimate features are stored with the logits, for the calibrators "
-        "that need them: for val and test (true), or also for shift families (all).",
+        "that need them: for val and test (true), also for shift families (all), or also for the "
+        "training images without augmentation (train; at most 50,000, the same random ones for all "
+        "runs), for the out-of-distribution scores kNN and ViM.",
     )
     test_normalisation: dict[str, str] = Field(
         {},

@@ -136,7 +136,7 @@ class Trainer:
                 "in the protocol leaves it out."
             )
         self.sampled = sampled_epochs(protocol)
-        self.loss.reserve(len(train))
+        self.loss.begin_training(train.labels)
         self.position = TrainingState()
         self.resume_path = folder / RESUME_FILE
         self.resume_every = resume_every

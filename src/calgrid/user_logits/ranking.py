@@ -72,6 +72,7 @@ def usable(
     in alphabetical order, ``none`` first; and those of the others with the reason.
     """
     given = {"logits": True, "features": features is not None, "head": head is not None}
+    given["training features"] = False
     ids, left_out = ["none"], {}
     for id, component in registry.descriptions("calibrator").items():
         missing = [name for name in component.info["needs"] if not given[name]]

@@ -18,6 +18,7 @@ from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked, named
 from calgrid.reporting.tables import (
+    class_groups,
     classes,
     comparison,
     conformal,
@@ -47,9 +48,11 @@ TABLES: tuple[Builder, ...] = (
     ranks.calibrator_ranks,
     methods.parts,
     methods.soft_labels,
+    class_groups.class_groups,
     classes.classes,
     shift.shift,
     shift.ood,
+    shift.ood_scores,
     conformal.conformal,
     costs.costs,
     training_time.training_time,
