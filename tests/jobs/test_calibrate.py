@@ -296,7 +296,7 @@ class TestParts:
             most["together"] = max(most["together"], sum(each.rows for each in alive))
             return found
 
-        monkeypatch.setattr(sys.modules[predicted.__module__], "read_logits", reading)
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
         calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
