@@ -273,6 +273,12 @@ def test_scaling_binning_means_of_the_worked_example():
     )
 
 
+def test_scaling_binning_of_saturated_confidences_is_their_accuracy():
+    logits = np.tile([50.0, -50.0, -50.0], (10, 1))
+    calibrator = build_calibrator("scaling_binning").fit(logits, np.repeat([0, 1], [6, 4]))
+    assert calibrator.means == pytest.approx([0.6])
+
+
 def test_edges_of_most_information_of_the_worked_example():
     edges = best_edges(np.array([-3.0, 1.0, 2.0]))
     np.testing.assert_allclose(edges, [-0.7714359, 1.4740113], atol=5e-8)
