@@ -19,8 +19,8 @@ from calgrid.components.registry import register
     parameters="L + 1",
 )
 class DensityAwareCalibration(SoftmaxCalibrator):
-    """DAC, ``softmax(z / T)`` with ``T = w_0 + sum_{l>0} w_l s_l`` and ``w_l >= 0``; w_0 may be
-    negative.
+    """DAC, ``softmax(z / T)`` with ``T = w_0 + sum_l w_l s_l``, where the weights of distances
+    are at least 0 and w_0 may be negative.
 
     ``features`` are the s_l ``(N, L)``: in layer l the squared distance to the k-th nearest
     training image, features of unit norm (minus :func:`calgrid.metrics.knn`). In a study L = 1, the
