@@ -14,7 +14,7 @@ from calgrid.calibrators._binning import bin_of, count, distinct, equal_count_cu
 from calgrid.calibrators._probabilities import renormalised, softmax, without_impossible
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import binning_sizes, binnings
-from calgrid.calibrators.imax import best_edges, maximise_information
+from calgrid.calibrators.imax import best_edges, maximise_information, spread_start
 from calgrid.calibrators.iso import fit_isotonic
 
 
@@ -273,9 +273,21 @@ def test_scaling_binning_means_of_the_worked_example():
     )
 
 
+def test_scaling_binning_of_saturated_confidences_is_their_accuracy():
+    logits = np.tile([50.0, -50.0, -50.0], (10, 1))
+    calibrator = build_calibrator("scaling_binning").fit(logits, np.repeat([0, 1], [6, 4]))
+    assert calibrator.means == pytest.approx([0.6])
+
+
 def test_edges_of_most_information_of_the_worked_example():
     edges = best_edges(np.array([-3.0, 1.0, 2.0]))
     np.testing.assert_allclose(edges, [-0.7714359, 1.4740113], atol=5e-8)
+
+
+def test_representatives_of_imax_do_not_differ_by_rounding():
+    """Else the edge between two of them would be the logarithm of 0 / 0."""
+    log_odds = np.array([-1.0, np.nextafter(-1.0, 0.0), 2.0, np.nextafter(2.0, 3.0)])
+    assert spread_start(log_odds, 15, np.random.default_rng(0)) == pytest.approx([-1.0, 2.0])
 
 
 def test_imax_keeps_more_information_than_bins_of_equal_counts():

@@ -45,6 +45,17 @@ def test_temperature_of_dac_grows_with_the_distance_to_training_images():
     assert without.temperature(0 * distances) == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.parametrize("unit", [1, 1e4])
+def test_the_constant_of_dac_may_be_negative_as_in_the_code(unit):
+    generator = np.random.default_rng(0)
+    distances = generator.uniform(0.3, 1.5, size=(20_000, 1))
+    scores = 3 * generator.normal(size=(20_000, 4))
+    labels = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1)
+    true = unit * (4 * distances - 1)
+    fitted = build_calibrator("dac").fit(scores * true, labels, distances)
+    assert [fitted.w_0, *fitted.weights] == pytest.approx([-unit, 4 * unit], abs=0.1 * unit)
+
+
 # proximity
 # --------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ def test_virtual_logit():
     flat = bank * [1, 1, 0]
     with pytest.raises(DataError, match="no variance beyond 2 dimensions"):
         metrics.fit_vim(flat, flat @ weight.T + bias, weight, bias, 2)
+    with pytest.raises(DataError, match="no variance beyond 4 dimensions"):
+        metrics.fit_vim(bank, bank @ weight.T + bias, weight, bias, 4)
 
 
 def test_evaluation_uses_both_scores():

@@ -18,7 +18,8 @@ SEED = 0
 
 def spread_start(log_odds: Array, n_bins: int, generator: np.random.Generator) -> Array:
     """Return at most ``n_bins`` ascending representatives drawn from log odds ``(M,)`` as k-means++
-    does: each with probability proportional to the squared distance from the nearest before.
+    does: each with probability proportional to the squared distance from the nearest before; none
+    that differ by rounding.
     """
     chosen = [float(generator.choice(log_odds))]
     nearest = np.full(len(log_odds), np.inf)
@@ -29,7 +30,8 @@ def spread_start(log_odds: Array, n_bins: int, generator: np.random.Generator) -
             break
         place = np.searchsorted(total, generator.uniform(high=total[-1]), side="right")
         chosen.append(float(log_odds[place]))
-    return np.unique(chosen)
+    ordered = np.unique(chosen)
+    return ordered[distinct(ordered)]
 
 
 def best_edges(representatives: Array) -> Array:

@@ -33,12 +33,12 @@ class LogitClipping(Clipping):
     mean of each row.
 
     Among thresholds that keep more than 95 % of the accuracy, the c of lowest ECE (15 bins; or NLL)
-    is taken, the largest among equals. Classes above c become equal, and the first of them is
-    predicted. The code clips the logits as the network gives them, which depends on constants that
-    change no probability; here the mean of a row is 0, as it nearly is in most networks. The code
-    tries 2,000 thresholds in steps of 0.01 from the 80 % quantile of the logits on; here 64
-    quantiles from that one on, no clipping, and 32 values between the neighbours of the best one
-    are tried.
+    is taken, the largest among equals (the code: the smallest). Classes above c become equal, and
+    the first of them is predicted. The code clips the logits as the network gives them, which
+    depends on constants that change no probability; here the mean of a row is 0, as it nearly is in
+    most networks. The code tries 2,000 thresholds in steps of 0.01 from the 80 % quantile of the
+    logits on; here 64 quantiles from that one on, no clipping, and 32 values between the neighbours
+    of the best one are tried.
 
     ``fit_history``: as of ``fc``.
 

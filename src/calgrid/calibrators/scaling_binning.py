@@ -54,7 +54,8 @@ class ScalingBinning(Calibrator):
         correct = (predicted == labels).astype(np.float64)
         log_scores, log_rests = top_log_probabilities(logits)
         design = np.column_stack([log_scores - log_rests, np.ones_like(confidence)])
-        fit = fit_logistic(design, correct, np.zeros((2, 2)), IDENTITY)
+        # from 0: at the identity, saturated confidences have no curvature
+        fit = fit_logistic(design, correct, np.zeros((2, 2)), np.zeros(2))
         separable = fit.separable
         if separable:
             penalty = RIDGE / len(labels) ** 2 * design.T @ design

@@ -23,10 +23,11 @@ class LabelAwareSmoothing(ClassCounts):
     cross-entropy against the uniform distribution.
 
     With n_k training images of class k, ``e_k = eps_tail + (eps_head - eps_tail) sin(pi/2 (n_k -
-    n_min) / (n_max - n_min))``; with equal n_k, eps_head. The official code (dvlab-research/MiSLAS)
-    has this form, and uses it in a second stage that trains the classifier on balanced
-    batches; here it trains the whole network. Its eps_head and eps_tail by imbalance 10, 50 and
-    100: 0.1, 0.2, 0.3 and 0 (CIFAR-10); 0.2 and 0, 0.3 and 0, 0.4 and 0.1 (CIFAR-100).
+    n_min) / (n_max - n_min))``; with equal n_k, eps_head. Small differences of n_k span the whole
+    range too: the loss is for long tails. The official code (dvlab-research/MiSLAS) has this form,
+    and uses it in a second stage that trains the classifier on balanced batches; here it trains the
+    whole network. Its eps_head and eps_tail by imbalance 10, 50 and 100: 0.1, 0.2, 0.3 and 0
+    (CIFAR-10); 0.2 and 0, 0.3 and 0, 0.4 and 0.1 (CIFAR-100).
 
     Parameters
     ----------

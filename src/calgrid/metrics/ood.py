@@ -61,7 +61,8 @@ def knn(features: ArrayLike, bank: ArrayLike, k: int = NEIGHBOUR) -> Floats:
     """Minus the squared distance of each row of ``features`` (N, d) to its k-th nearest row of
     ``bank`` (M, d), features of training images, (N,); all rows are divided by their norm.
 
-    With fewer than k rows in the bank, the farthest counts. Source: Sun et al., ICML 2022.
+    With fewer than k rows in the bank, the farthest counts. A row of zeros has the squared distance
+    2, as orthogonal rows. Source: Sun et al., ICML 2022.
     """
     queries, points = _unit_rows(features), _unit_rows(bank)
     k = min(k, len(points))
@@ -131,7 +132,7 @@ def fit_vim(
         covariance += centred.T @ centred
         norms += np.linalg.norm(centred, axis=1).sum()
     _, vectors = np.linalg.eigh(covariance)  # of ascending eigenvalues
-    fitted = VirtualLogit(origin, vectors[:, : width - n_principal], 0.0)
+    fitted = VirtualLogit(origin, vectors[:, : max(0, width - n_principal)], 0.0)
     residual = fitted.norms(rows).mean()
     if residual <= LEAST_RESIDUAL * norms / len(rows):
         raise DataError(
