@@ -18,6 +18,7 @@ from docs import _notebook
 from scipy.stats import ttest_rel
 from tests.conftest import HOME
 
+from calgrid.components.registry import descriptions
 from calgrid.papers.smart.diagnostics import FILES
 from calgrid.storage import schema
 from calgrid.storage.logits import COLUMNS
@@ -78,6 +79,15 @@ def test_tables_of_findings_are_what_their_script_prints(capsys, pages, folder):
         text = (HOME / "docs" / f"{page}.md").read_text()
         shown = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
         assert len(set(shown) & set(printed)) == number, page
+
+
+def test_the_readme_counts_losses_procedures_and_calibrators():
+    """Neither plain training nor no calibrator counts."""
+    kinds = {"losses": "loss", "procedures": "procedure", "calibrators": "calibrator"}
+    counts = []
+    for plural, kind in kinds.items():
+        counts.append(f"{len(descriptions(kind).keys() - {'standard', 'none'})} {plural}")
+    assert ", ".join(counts) in (HOME / "README.md").read_text()
 
 
 def test_the_first_table_of_the_readme_has_the_means_over_published_networks():

@@ -96,6 +96,22 @@ def test_a_study_without_results(command, fails, place):
     fails(*arguments(command, "other.yaml"), parts=["The configuration has no key 'study'; give"])
 
 
+@pytest.mark.parametrize("command", ["pack", "publish", "export"])
+def test_a_study_that_is_not_finished(command, fails, place):
+    manifest = Path("results/tiny/manifest.json")
+    plan = Path("results/tiny/.calgrid/plan-1.json")
+    plan.parent.mkdir(exist_ok=True)
+    plan.write_text(json.dumps({"manifest": read_record(manifest)}))
+    manifest.unlink()
+    fails(*arguments(command, "results/tiny"), parts=["tiny is not finished; run it first"])
+
+
+def test_a_deleted_file_of_logits_is_named(fails, place):
+    (file,) = Path("results").glob("runs/*/*/*/*/*/predict-*/logits/last/test.parquet")
+    file.unlink()
+    fails("show", "results/tiny", RUN, parts=["test.parquet does not exist", "--delete"])
+
+
 def test_verify_finds_what_a_study_lacks(calgrid, place):
     (predicted,) = Path("results").glob("runs/*/*/*/*/*/predict-*")
     assert calgrid("verify", "my_study.yaml").out.startswith(

@@ -13,11 +13,11 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import evaluate
+from calgrid.metrics import Predictions, evaluate
 from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import against_one
-from calgrid.user_logits.ranking import choice, rank_calibrators, reference, usable
+from calgrid.user_logits.ranking import _changed, choice, rank_calibrators, reference, usable
 
 
 def over_confident(rows=400, classes=4, factor=3.0, seed=0):
@@ -46,6 +46,13 @@ def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
     assert ranking[0].changed == 0.0  # a temperature moves no arg max
     for entry in ranking:
         assert entry.difference[0] == pytest.approx(entry.scores["nll"][0] - values[0])
+
+
+def test_a_row_changes_its_class_where_its_first_arg_max_changes():
+    """Of equal probabilities the first counts in the accuracy, so also here."""
+    probs = np.array([[0.4, 0.4, 0.2], [0.4, 0.4, 0.2], [0.2, 0.3, 0.5]])
+    logits = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    assert _changed(Predictions(probs, np.array([1, 0, 2])), logits) == 1 / 3
 
 
 def test_saturated_logits_are_scored_by_their_logarithms():

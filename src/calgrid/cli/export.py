@@ -5,7 +5,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from calgrid.cli.study_of import study_folder
+from calgrid.cli.study_of import finished_study
 from calgrid.errors import StateError
 from calgrid.optional import require
 from calgrid.storage.atomic import require_writable
@@ -39,7 +39,7 @@ def _study(options: argparse.Namespace) -> None:
     from calgrid.reporting.results import load_study
 
     source: Path = options.source
-    study = load_study(source if zipfile.is_zipfile(source) else study_folder(source))
+    study = load_study(source if zipfile.is_zipfile(source) else finished_study(source))
     data = study.data
     target: Path = options.csv or options.mlflow or options.wandb
     if target.exists():

@@ -25,7 +25,7 @@ import yaml
 
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, result_folders, with_bar
-from calgrid.cli.study_of import STUDY_FILE, study_folder
+from calgrid.cli.study_of import STUDY_FILE, finished_study
 from calgrid.components import fingerprint, plugins
 from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
@@ -94,9 +94,7 @@ def publish(options: argparse.Namespace) -> None:
 
 def _finished(place: Path) -> tuple[Path, dict[str, Any]]:
     """Folder and manifest of a finished study."""
-    study = study_folder(place)
-    if not (study / MANIFEST).is_file():
-        raise StateError(f"The study in {study} is not finished; run it first.")
+    study = finished_study(place)
     return study, read_record(study / MANIFEST, "manifest")
 
 

@@ -43,6 +43,20 @@ def study_folder(place: Path) -> Path:
     return folder if folder.name not in ("", "..") else folder.resolve()
 
 
+def finished_study(place: Path) -> Path:
+    """Folder of the results of a finished study, named as in :func:`study_folder`.
+
+    Raises
+    ------
+    ConfigError : as in :func:`study_folder`.
+    StateError : the study is not finished.
+    """
+    study = study_folder(place)
+    if not (study / MANIFEST).is_file():
+        raise StateError(f"The study in {study} is not finished; run it first.")
+    return study
+
+
 def configuration(place: Path) -> dict[str, Any]:
     """Configuration of a study: as its file says, or as the study in a folder was run last.
 

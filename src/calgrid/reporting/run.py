@@ -127,9 +127,11 @@ class Run:
         folder = self.predicted / "logits" / chosen
         files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.parquet")]
         names = list(map(Path.as_posix, files))
-        if name not in names:
+        file, record = logits_file(chosen, name), self.predicted / PREDICT
+        listed = record.exists() and file in Record.read(self.predicted, PREDICT).files
+        if name not in names and not listed:
             raise unknown_id("split or shift", name, names, str(folder))
-        path = verified(self.predicted, PREDICT, logits_file(chosen, name), "logits file")
+        path = verified(self.predicted, PREDICT, file, "logits file")
         return read_logits(path)
 
     @property

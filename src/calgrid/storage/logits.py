@@ -360,7 +360,7 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
         first = int(bad.argmax())
         raise DataError(
             f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row "
-            f"{first}."
+            f"{first}; -inf is allowed only beside a finite logit."
         )
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)

@@ -187,10 +187,8 @@ def rank_calibrators(
 
 
 def _changed(predictions: Predictions, logits: Any) -> float:
-    """Share of rows whose arg max is not that of the logits; a tie with it is no change."""
-    old_top = logits.argmax(axis=1)[:, None]
-    of_old_top = np.take_along_axis(predictions.probs, old_top, axis=1)[:, 0]
-    return float((of_old_top < predictions.confidence).mean())
+    """Share of rows whose first arg max, as of the accuracy, is not that of the logits."""
+    return float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
 
 
 def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:
