@@ -68,7 +68,11 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
     lines = {line.split()[0]: line for line in text.splitlines()[2:] if line}
     assert lines["nll"].count("[") == 2
     assert lines["ece_null"].count("[") == 0
-    assert text.splitlines()[-1].startswith("ts is better than no calibration on ")
+    last = text.splitlines()[-1]
+    assert last.startswith("ts is better than no calibration on ")
+    assert "Accuracy" not in last
+    changes = calibrated("--calibrator", "vs", "--bootstrap", 50).out.splitlines()[-1]
+    assert re.search(r"\. Accuracy: \d\d\.\d\d % to \d\d\.\d\d %\.$", changes)
 
 
 def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fails, tmp_path):

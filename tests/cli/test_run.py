@@ -166,6 +166,7 @@ def test_stages_failures_and_the_report_are_all_that_is_printed(run_study, folde
     by_folder = run_study("none, tss", "-n", study="results/files")  # as it was run
     assert by_folder.returncode == 0, by_folder.stdout + by_folder.stderr
     assert "to do" not in by_folder.stdout
+    assert "Nothing to be done." in by_folder.stdout
 
 
 @pytest.mark.workflow

@@ -503,9 +503,11 @@ def _verdict_text(
         interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
     if row["verdict"] == TIE:
         interval += f"; a difference of {row['detectable']:.4f} nats would have been found"
+    before, after = (f"{100 * scores[name]['accuracy'].value:.2f} %" for name in (bare, id))
+    accuracy = "" if before == after else f" Accuracy: {before} to {after}."
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
-        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.\n"
+        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{accuracy}\n"
     )
 
 

@@ -222,6 +222,8 @@ def run(options: argparse.Namespace) -> None:
         stages = Stages(dry_run=bool(DRY_RUN.intersection(options.snakemake)))
         said = _follow(process, told, stages, screen)
     if process.returncode == 0:
+        if not stages.stages:
+            screen.say("Nothing to be done.")
         for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
             if (study / path).is_file():
                 screen.say(f"{name + ':':8s} {(study / path).resolve()}")

@@ -62,7 +62,7 @@ def write_board(results: Results, out: Path) -> list[str]:
 
 
 def board_data(results: Results) -> tuple[dict[str, Any], list[str]]:
-    """Data of the page, and sentences on what is left out of it because of its size."""
+    """Data of the page, and sentences on what is left out of it."""
     data = results.data
     present = data.distinct(SUMMARY, ["metric"])["metric"]
     groups, about = {}, {}
@@ -91,6 +91,12 @@ def board_data(results: Results) -> tuple[dict[str, Any], list[str]]:
                 f"{what} are left out: with them the data of the page would have more "
                 f"than {MOST_BYTES / 1e6:g} MB."
             )
+    without = [run for run, images in content["images"].items() if NO_LOGITS in images.values()]
+    if without:
+        left_out.append(
+            f"Images of {len(without)} of {len(content['images'])} networks are left out, because "
+            f"their logits are not beside the study, or damaged; the first is {without[0]}."
+        )
     return content, left_out
 
 
