@@ -190,6 +190,12 @@ def test_archives_without_size_and_those_that_the_user_provides(home):
     }
 
 
+def test_corruptions_of_the_first_images_count_these_alone(study):
+    few = {"base": "corruptions", "of": "cifar10", "images": 500}
+    made = study({**CIFAR, "shifts": ["few"]}, data_root="data", datasets={"few": few})
+    assert prepared_bytes(made, "few") == 9 * 5 * 500 * 3 * 32 * 32
+
+
 def test_images_of_an_unknown_number_count_as_none(study):
     assert set(image_counts(study(), "imagenet_sketch").values()) == {0}
 

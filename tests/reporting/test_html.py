@@ -23,6 +23,7 @@ from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _sources
 from calgrid.reporting.study import StudyData
+from calgrid.reporting.text import NAMES
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES
 
@@ -304,6 +305,30 @@ def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_read
     data = StudyData(study.folder, {**study.manifest, "runs": runs})
     assert findings(data, data.groups[0])[0] == "Warning: on `digits`, val is test."
     assert captions.reading(data)[0] == "Warning: on digits, val is test."
+
+
+def test_over_confidence_by_groups_of_classes_is_that_of_the_table(build):
+    study = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=(), resamples=0)
+    for run in study.manifest["runs"]:
+        run["class_groups"] = {"head": 3, "tail": 1}
+    (said,) = [words for words in findings(*study.opened()) if "head and tail" in words]
+    rows = pd.read_csv(study.tables() / "class_groups.csv")
+    gaps = rows[rows["method"] == "ce"].pivot(
+        index="calibrator", columns="class_group", values="gap_mean"
+    )
+    head, tail = 100 * gaps.loc["ts"]
+    assert said.endswith(f"`ce` with `ts` {head:+.2f}, {tail:+.2f}.")
+
+
+def test_the_score_that_detects_a_set_best_is_named(build):
+    study = build(shifts=(), resamples=0, network_scores=True, seeds=(0,))
+    (said,) = [words for words in findings(*study.opened()) if "Out of distribution" in words]
+    rows = study.opened()[0].summary.query("split == 'ood' and calibrator == 'none'")
+    aurocs = rows[rows["metric"].str.startswith("auroc")]
+    best = aurocs.loc[aurocs["mean"].idxmax()]
+    assert said.endswith(
+        f"{NAMES[best['metric']]} of `{best['method']}`, {100 * best['mean']:.2f} %."
+    )
 
 
 def test_no_sentence_shows_an_ece_value_without_accuracy(study):

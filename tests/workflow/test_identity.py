@@ -136,7 +136,7 @@ class TestOtherBits:
         assert shown["nll_mean"].item() == pytest.approx(of_run["value"].item())
         assert (twin.root / "results/tiny/tables/methods.csv").read_text() != before
         monkeypatch.chdir(twin.root)
-        assert main(["verify", "tiny"]) == 0
+        assert main(["verify", "results/tiny"]) == 0
 
     def test_a_network_that_is_trained_again_is_predicted_again(self, twin, monkeypatch, capsys):
         model = twin.result("mbls", "train") / "model.safetensors"
@@ -144,7 +144,7 @@ class TestOtherBits:
         predicted = record.relative_to(twin.root)
         flip(model)
         monkeypatch.chdir(twin.root)
-        assert main(["verify", "tiny", "--delete"]) == 0
+        assert main(["verify", "results/tiny", "--delete"]) == 0
         twin.environment = {**twin.environment, **OTHER_PROCESSOR}
         twin.run("tiny.yaml", str(predicted))
         trained = json.loads((twin.result("mbls", "train") / "train.json").read_text())
@@ -153,7 +153,7 @@ class TestOtherBits:
         assert of_model == {model.name: trained["files"][model.name]["sha256"]}
         capsys.readouterr()
         # what was made from the network before
-        assert main(["verify", "tiny"]) == 2
+        assert main(["verify", "results/tiny"]) == 2
         assert "had another content when it was made" in capsys.readouterr().out
         later = branch("mbls", stages=("calibrate",)) | branch("tst+mbls") | AGGREGATION
         assert twin.plan() == later

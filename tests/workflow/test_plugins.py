@@ -89,7 +89,7 @@ def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_pat
     third = Repository(tmp_path / "third")
     shutil.copy(study.root / "study.zip", third.root)
     page = (HOME / "docs/sharing.md").read_text()
-    found = re.search(r"```bash\n(calgrid merge .*\n.*)\nsnakemake .* archive/study.yaml\n", page)
+    found = re.search(r"```bash\n(calgrid merge .*\n.*)\ncalgrid run archive/study.yaml\n", page)
     third.shell(found[1])
     assert "2 runs to train" in third.shell("calgrid check archive/study.yaml")
     assert third.plan("archive/study.yaml") == AGGREGATION

@@ -118,6 +118,9 @@ def verify(options: argparse.Namespace) -> None:
         )
     if found.damaged:
         sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
+    if found.missing and options.delete:
+        sys.stdout.write(f"{count(found.missing, *is_are)} missing; run again\n")
+        found.missing = 0
     for number, state in (
         (found.missing, "missing"),
         (found.outdated, "made from other inputs than are there now"),

@@ -145,7 +145,9 @@ def scored_images(study: Study, image_set: str) -> int:
     if SHIFT_SPLIT in info.get("sizes", {}):
         return int(info["sizes"][SHIFT_SPLIT])
     conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
-    return conditions * image_counts(study, info.get("base") or image_set)["test"]
+    test = image_counts(study, info.get("base") or image_set)["test"]
+    most = study.datasets.options.get(image_set, {}).get("images")  # of corruptions
+    return conditions * min(test, most or test)
 
 
 def backbone_info(backbone: str) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ from calgrid.reporting.study import (
     among,
     keeps_accuracy,
 )
+from calgrid.reporting.tables.class_groups import group_means
+from calgrid.reporting.tables.shift import SCORED_BY
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import compare, verdicts
@@ -51,6 +53,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _miscalibrated,
         _best_combination,
         _calibrators,
+        _class_groups,
         _far_worse,
         _doubtful_fits,
         _shift,
@@ -358,6 +361,21 @@ def _calibrators(data: StudyData, group: Group) -> str:
     return _listing("Methods for which a calibrator lowers the mean over seeds", counts)
 
 
+def _class_groups(data: StudyData, group: Group) -> str:
+    """Over-confidence of one method by the group of the predicted class."""
+    means = group_means(data, group)
+    if means.empty:
+        return ""
+    rows, cases = means[means["method"] == data.reference(group)], []
+    for _, part in rows.groupby("calibrator", sort=False):
+        gaps = [text.format_metric("accuracy", gap, signed=True) for gap in part["gap_mean"]]
+        cases.append(f"{_combined(part.iloc[0])} {', '.join(gaps)}")
+    groups = text.listed(list(rows["class_group"].unique()))
+    return _listing(
+        f"Confidence minus precision of images predicted as {groups} classes, in points", cases
+    )
+
+
 def _far_worse(data: StudyData, group: Group) -> str:
     """Warning about calibrators that are far worse than no calibration for some method."""
     rows = data.test(group)
@@ -449,5 +467,12 @@ def _ood(data: StudyData, group: Group) -> str:
                 f"; {found} of {len(others)} differences of AUROC from {_code(data.baseline)} are "
                 "significant"
             )
-        parts.append(f"{_code(name)} is detected best by {_code(best['method'])} ({numbers})")
-    return _listing("Out of distribution, uncalibrated", parts)
+        aurocs = part.set_index("method").filter(map("{}_mean".format, SCORED_BY["AUROC"])).stack()
+        method, column = aurocs.idxmax()
+        score = text.name(column.removesuffix("_mean"))
+        highest = format_with_unit("auroc", aurocs.max())
+        parts.append(
+            f"{_code(name)} is detected best by {_code(best['method'])} ({numbers}); highest of "
+            f"all scores: {score} of {_code(method)}, {highest}"
+        )
+    return _listing("Out of distribution, uncalibrated, by the largest probability", parts)

@@ -17,6 +17,7 @@ from calgrid.storage.layout import RunKey
 from calgrid.storage.records import Record, read_record, summary_record
 from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, RUNS, SETTING, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_rows
+from calgrid.training.protocol import AVERAGES
 
 UNCALIBRATED = "none"
 #: the calibrator shown next to the uncalibrated networks where only one fits
@@ -164,10 +165,13 @@ class StudyData:
 
     @functools.cached_property
     def groups(self) -> list[Group]:
-        """Groups in the order of the manifest, their checkpoints in alphabetical order."""
+        """Groups in the order of the manifest, of their checkpoints the means of weights last."""
         found = self.distinct(SUMMARY, GROUP)
         settings = self.keys[list(SETTING)].drop_duplicates()
-        known = settings.merge(found.sort_values("checkpoint"))
+        ordered = found.sort_values("checkpoint").sort_values(
+            "checkpoint", key=lambda names: names.isin(AVERAGES.keys()), kind="stable"
+        )
+        known = settings.merge(ordered)
         groups = list(map(Group._make, known[GROUP].itertuples(index=False)))
         for row in found.itertuples(index=False):
             if row not in groups:

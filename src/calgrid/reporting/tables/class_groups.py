@@ -24,7 +24,7 @@ def class_groups(data: StudyData) -> Table | None:
     """Accuracy by the group of the true class, over-confidence by that of the predicted class."""
     frame, sections = by_group(
         data.groups,
-        lambda group: _means(data, group),
+        lambda group: group_means(data, group),
         lambda group, rows: [_section(data, group, rows)],
     )
     if frame.empty:
@@ -40,8 +40,8 @@ def class_groups(data: StudyData) -> Table | None:
     return Table("class_groups", "Groups of classes", "Methods", caption, frame, sections)
 
 
-def _means(data: StudyData, group: Group) -> pd.DataFrame:
-    """Means over seeds of each group of classes with few calibrators."""
+def group_means(data: StudyData, group: Group) -> pd.DataFrame:
+    """Means over seeds of each group of classes with few calibrators; empty without groups."""
     sizes = data.runs(group)[0].get("class_groups")
     if sizes is None:
         return pd.DataFrame()
