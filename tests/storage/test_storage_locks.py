@@ -189,8 +189,12 @@ def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
     assert_taken(path)
 
 
-def test_what_a_process_leaves_that_is_killed_while_it_takes_the_lock_is_removed(path, dead):
-    write(path, dead)
+@pytest.mark.parametrize("had_it", [True, False])
+def test_what_a_process_leaves_that_is_killed_while_it_takes_the_lock_is_removed(
+    had_it, path, dead
+):
+    if had_it:
+        write(path, dead)
     write(path.with_name(f"{path.name}.{dead['token']}"), dead)
     with OwnerLock(path, WHAT, wait=0):
         assert [file.name for file in path.parent.iterdir()] == [path.name]

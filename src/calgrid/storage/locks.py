@@ -32,6 +32,7 @@ WATCH_SECONDS = 90.0
 #: heartbeat late
 WAIT_SECONDS = STALE_SECONDS + 2 * WATCH_SECONDS
 POLL_SECONDS = 0.5
+TOKEN_DIGITS = 32
 
 
 def _process_start(pid: int) -> str:
@@ -137,9 +138,17 @@ class OwnerLock:
                 log(f"{self._refusal(holder)} Waiting up to {self.wait:.0f} s.")
                 told = True
             time.sleep(POLL_SECONDS)
+        self._remove_leftovers()
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         return self
+
+    def _remove_leftovers(self) -> None:
+        """Remove what processes of this host left that were killed while they took the lock."""
+        for path in self.path.parent.glob(f"{self.path.name}.{'[0-9a-f]' * TOKEN_DIGITS}"):
+            holder = self._read(path)
+            if holder.get("host") == self.owner["host"] and not _lives_here(holder):
+                path.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise StateError if another process has taken over the lock, for example while this host
