@@ -364,7 +364,7 @@ class TestPlans:
         arguments = (command, "--plan", plan, "--record", record)
         fails(*arguments, parts=[f"calgrid {command}: The plan {plan} does not exist"])
         write_record(plan, {"manifest": {}})
-        fails(*arguments, parts=[f"The plan {plan} lacks the key 'study'"])
+        fails(*arguments, parts=[f"The plan {plan} lacks the key 'published'"])
         for text in ("[]", "{}"):
             plan.write_text(text)
             fails(*arguments, parts=[f"The plan {plan} has been changed"])

@@ -321,7 +321,7 @@ def test_over_confidence_by_groups_of_classes_is_that_of_the_table(build):
 
 
 def test_the_score_that_detects_a_set_best_is_named(build):
-    study = build(shifts=(), resamples=0, network_scores=True, seeds=(0,))
+    study = build(shifts=(), resamples=0, seeds=(0,))
     (said,) = [words for words in findings(*study.opened()) if "Out of distribution" in words]
     rows = study.opened()[0].summary.query("split == 'ood' and calibrator == 'none'")
     aurocs = rows[rows["metric"].str.startswith("auroc")]

@@ -30,7 +30,7 @@ def test_the_page_on_extending_works_as_it_stands(fresh, run_python):
     assert {"train my_loss/seed1", "train tst+my_loss/seed1"} <= fresh.plan("my_study.yaml")
     script = (
         "import torch; from calgrid.losses import build_loss; "
-        "loss = build_loss('my_loss', 3, lambda_=0.5); z = torch.eye(3); y = torch.arange(3); "
+        "loss = build_loss('my_loss', 3, weight=0.5); z = torch.eye(3); y = torch.arange(3); "
         "print(float(loss(z, y) - torch.nn.functional.cross_entropy(z, y)))"
     )
     printed = run_python(
