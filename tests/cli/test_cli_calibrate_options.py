@@ -156,3 +156,9 @@ def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(
     deny(monkeypatch, "open", lambda path: path == fitted)
     parts = [f"The path {fitted} cannot be used (permission denied)"]
     fails("calibrate", "--load", fitted, "--apply", files()[1], *FAST, parts=parts)
+
+
+@pytest.mark.parametrize("names", ["dac", "ts,dac"])
+def test_calibrators_that_need_training_images_are_refused(names, fails, files):
+    fit = ("calibrate", "--calibrator", names, "--fit", files()[0])
+    fails(*fit, parts=["'dac' needs features of training images", "export_features: train"])

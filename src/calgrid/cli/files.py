@@ -59,9 +59,22 @@ def read(
 
 
 def calibrator_names(text: str) -> list[str]:
-    """Identifiers in ``ID,ID,...``, each once; full names are replaced."""
+    """Identifiers in ``ID,ID,...``, each once; full names are replaced.
+
+    Raises
+    ------
+    ConfigError : a calibrator needs features of training images, which files do not have.
+    """
     names = filter(None, map(str.strip, text.split(",")))
-    return list(dict.fromkeys(map(registry.calibrator_id, names)))
+    ids = list(dict.fromkeys(map(registry.calibrator_id, names)))
+    known = registry.descriptions("calibrator")
+    for id in ids:
+        if id in known and "training features" in known[id].info["needs"]:
+            raise ConfigError(
+                f"'{id}' needs features of training images, which files do not have; use it in a "
+                "study whose protocol has export_features: train, or name another calibrator."
+            )
+    return ids
 
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
