@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from calgrid.metrics.table import OOD_NETWORK
 from calgrid.storage.schema import RUN_KEY
 
 HOME = Path(__file__).parents[1]
@@ -72,7 +73,10 @@ def check_grid(checks: Checks, metrics: pd.DataFrame, grid: dict) -> None:
             f"{len(grid[key])} {key}",
             sorted(found ^ set(grid[key]), key=str),
         )
-    scored = metrics[metrics["split"] != "val"]
+    of_network = metrics["metric"].isin(OOD_NETWORK)
+    of_fits = set(metrics.loc[of_network, "calibrator"])
+    checks.expect(of_fits == {"none"}, "scores of networks belong to no calibrator", of_fits)
+    scored = metrics[(metrics["split"] != "val") & ~of_network]
     cells = scored.groupby([*RUN, "calibrator"])[CELL].apply(
         lambda rows: frozenset(rows.itertuples(index=False))
     )
