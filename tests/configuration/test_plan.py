@@ -238,3 +238,16 @@ def test_the_manifest_says_which_methods_see_validation_data(plan):
     runs = plan({"methods": ["ce", "tst", "mixup", *seeing]}).manifest()["runs"]
     # a second stage inherits what its first stage has seen
     assert [run["key"]["method"] for run in runs if run["sees_validation"]] == seeing
+
+
+def test_shifts_that_have_some_classes_only_are_said_with_the_results(plan):
+    grid = {
+        "protocol": "published",
+        "datasets": ["imagenet"],
+        "backbones": ["imagenet_resnet50"],
+        "methods": ["ce"],
+        "shifts": ["imagenet_c", "imagenet_r"],
+    }
+    (run,) = plan(grid, data_root="data").manifest()["runs"]
+    assert run["warning"].startswith("imagenet_r is scored among the classes that it has")
+    assert "imagenet_c" not in run["warning"]

@@ -480,6 +480,18 @@ class Plan:
             said[name] = f"{said[name]}; and {elsewhere}" if name in said else elsewhere
         return said
 
+    def _warning(self, key: RunKey) -> str:
+        """What is said with all results of a run; usually empty."""
+        datasets = self.study.datasets
+        said = [datasets.warning(key.dataset)]
+        restricted = filter(datasets.has_some_classes, self.study.evaluations[key].families)
+        for family in restricted:
+            said.append(
+                f"{family} is scored among the classes that it has, so that its numbers do not "
+                "compare with those of the clean images"
+            )
+        return "; ".join(filter(None, said))
+
     def _manifest_run(self, key: RunKey) -> ManifestRun:
         made, wanted = self.study.runs[key], self.study.evaluations[key]
         members = made.members if isinstance(made, Ensemble) else (key,)
@@ -497,7 +509,7 @@ class Plan:
             "ood_groups": self._ood_groups(key),
             "sees_validation": made.sees_validation,
             "draws_validation": made.draws_validation,
-            "warning": self.study.datasets.warning(key.dataset),
+            "warning": self._warning(key),
         }
         if groups := self.study.datasets.class_groups(key.dataset):
             run["class_groups"] = groups
