@@ -19,7 +19,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.rules import Jobs
 from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
-from calgrid.configuration.yaml_files import read_configuration
+from calgrid.configuration.yaml_files import read_configuration, with_include
 from calgrid.errors import ConfigError
 from calgrid.reporting.published.cells import expanded, run_method
 from calgrid.storage.layout import RunKey
@@ -44,6 +44,7 @@ def test_the_schema_for_editors_accepts_shipped_configurations_and_no_wrong_key(
 
 def with_files(config, folder):
     """A configuration with the files that a user brings, which are empty."""
+    config = with_include(config, HOME)
     files = list(config.get("label_counts", {}).values())
     for configured in config.get("datasets", {}).values():
         # val of a registered data set says how it is drawn

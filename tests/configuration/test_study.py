@@ -6,6 +6,7 @@ import json
 import pytest
 
 from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 
 
@@ -53,6 +54,21 @@ def test_several_blocks_unite_what_they_want_of_a_run(study):
     assert both.families == ["digits_c", "ood/photos"]
     assert list(second.calibrators) == ["smart"]
     assert second.families == ["ood/photos"]
+
+
+def test_own_entries_stand_beside_those_of_an_included_file(make_config, home, tmp_path, refuses):
+    file = tmp_path / "shared.yaml"
+    file.write_text("methods: {a: {base: ls, alpha: 0.2}, b: {base: ls, alpha: 0.3}}")
+    own = {"methods": {"b": {"base": "ls", "alpha": 0.4}}, "include": str(file)}
+    made = Study(make_config({"methods": ["a", "b"]}, **own), home)
+    assert [run.method.loss_options["alpha"] for run in made.runs.values()] == [0.2, 0.4]
+    assert "include" not in made.config.model_fields_set
+    file.write_text("method: {}")
+    with refuses(ConfigError, f"Unknown key 'method' in include: the file {file}"):
+        Study(make_config(**own), home)
+    file.write_text("methods: [a]")
+    with refuses(ConfigError, "configuration: methods must be of type object, got ['a']"):
+        Study(make_config(**own), home)
 
 
 def test_first_stages_that_the_grid_does_not_name_are_added_before_and_not_evaluated(study):
@@ -160,6 +176,7 @@ from pathlib import Path
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.rules import Jobs
 from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 jobs = Jobs(Plan(Study(json.loads(sys.argv[1]), Path(sys.argv[2]))), local=True)
 jobs.plan.manifest()
 heavy = {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"}

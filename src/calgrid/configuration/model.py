@@ -471,6 +471,12 @@ class Config(Model):
         "my_folder/losses/my_loss.py (docs/extending.md). The variable CALGRID_PLUGINS adds "
         "further ones.",
     )
+    include: Text | None = Field(
+        None,
+        description="YAML file with datasets, methods, calibrators, probes and protocols that "
+        "several studies share, relative to the working directory or of calgrid; own entries "
+        "replace those of the same name.",
+    )
     grids: list[Grid] = Field(
         [],
         min_length=1,

@@ -37,7 +37,7 @@ from calgrid.configuration.runs import (
     ensemble_name,
     groups,
 )
-from calgrid.configuration.yaml_files import read_names
+from calgrid.configuration.yaml_files import here_or_ours, read_names, with_include
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
 from calgrid.storage.sources import source_digest
@@ -66,7 +66,7 @@ class Study:
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
         self.home = Path(home)
-        self.config = validated(Config, self._with_lists(config), "configuration")
+        self.config = validated(Config, self._with_files(config), "configuration")
         plugins.use(self.config.plugins)
         self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
         self.data_root = Path(self.config.data_root or "")
@@ -108,16 +108,19 @@ class Study:
         self.runs: dict[RunKey, Predicted] = {**self.trained, **self.ensembles, **self.external}
         self._check_questions()
 
-    def _with_lists(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The configuration with the names in files of backbones."""
-        grids = config.get("grids") if isinstance(config, Mapping) else None
+    def _with_files(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The configuration with what it includes, and with the names in files of backbones."""
+        if not isinstance(config, Mapping):
+            return config
+        config = with_include(config, self.home)
+        grids = config.get("grids")
         if not isinstance(grids, list):
             return config
         full = list(grids)
         for number, grid in enumerate(grids):
             if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):
                 what = f"grids[{number}].backbones: the list {path}"
-                names = read_names(self._here_or_ours(path), what)
+                names = read_names(here_or_ours(path, self.home), what)
                 full[number] = {**grid, "backbones": names}
         return {**config, "grids": full}
 
@@ -378,11 +381,7 @@ class Study:
 
     def published(self) -> list[Path]:
         """Files with published numbers."""
-        return list(map(self._here_or_ours, self.config.published))
-
-    def _here_or_ours(self, path: str) -> Path:
-        """A file in the working directory, or else in ``home``."""
-        return Path(path) if Path(path).exists() else self.home / path
+        return [here_or_ours(path, self.home) for path in self.config.published]
 
     # facts for the plan
     # --------------------------------------------------------------------------------------------

@@ -7,13 +7,15 @@ from typing import Any
 
 import yaml
 
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, unknown_id
 
 MERGE = "tag:yaml.org,2002:merge"
 #: maximum characters of an integer
 LONGEST_INTEGER = 40
 #: maximum values of a file, with aliases expanded
 MOST_VALUES = 1_000_000
+#: keys of a file that configurations include
+SHARED = ("datasets", "methods", "calibrators", "probes", "protocols")
 
 
 class _RepeatedKeyError(Exception):
@@ -149,6 +151,33 @@ def with_plugins(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
         is_beside = isinstance(folder, str) and not Path(folder).is_dir() and beside.is_dir()
         folders.append(os.path.relpath(beside) if is_beside else folder)
     return {**config, "plugins": folders}
+
+
+def here_or_ours(path: str, home: Path) -> Path:
+    """A file in the working directory, or else in ``home``."""
+    return Path(path) if Path(path).exists() else home / path
+
+
+def with_include(config: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """The configuration with the entries of the file in ``include``; its own replace those of the
+    same name.
+
+    Raises
+    ------
+    ConfigError : the file cannot be read, or has other keys than ``SHARED``.
+    """
+    full = dict(config)
+    if isinstance(path := config.get("include"), str):
+        del full["include"]
+        what = f"include: the file {path}"
+        for key, entries in read_mapping(here_or_ours(path, home), what).items():
+            if key not in SHARED:
+                raise unknown_id("key", str(key), SHARED, what)
+            own = full.get(key, {})
+            # what is no mapping, the checks of the configuration refuse
+            mappings = isinstance(entries, dict) and isinstance(own, dict)
+            full[key] = {**entries, **own} if mappings else entries
+    return full
 
 
 def is_path(text: str) -> bool:
