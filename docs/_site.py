@@ -46,7 +46,7 @@ KINDS = {
 ADVICE = {
     "loss": "Compared in one study: [eleven methods on photographs](photographs.md).",
     "procedure": "Compared in one study: [eleven methods on photographs](photographs.md).",
-    "calibrator": "Advice on the choice: [which calibrator?](components.md#which-calibrator)",
+    "calibrator": "Advice on the choice: [which calibrator?](which_calibrator.md)",
     "metric": "Which of them decide verdicts: [what is compared](statistics.md#what-is-compared).",
 }
 #: owner and name of a repository in a source

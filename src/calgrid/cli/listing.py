@@ -118,7 +118,7 @@ def _entries(kind: str) -> Iterable[Entry]:
         "conformal": _conformal,
         "external": _external,
         "ensembles": lambda: _described(ENSEMBLES, "docs/ensembles.md"),
-        "checkpoints": lambda: _described(CHECKPOINT_EPOCHS, "docs/components.md"),
+        "checkpoints": lambda: _described(CHECKPOINT_EPOCHS, "docs/training.md"),
     }
     if kind in others:
         return others[kind]()
