@@ -316,7 +316,7 @@ def test_tables_say_that_nothing_of_ours_is_there(alone):
 
 
 def test_claims_that_hold_in_fewer_printed_cells_than_claimed(printed):
-    """Those that config/papers/README.md lists."""
+    """Those that config/papers/checked.md lists."""
     fewer = {}
     for name in PAPERS:
         for claim in paper(HOME, name, "papers")["claims"]:
