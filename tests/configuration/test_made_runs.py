@@ -1,5 +1,7 @@
 """Runs of another study, named under ``external``; the job of imports writes their files."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,12 +9,12 @@ from calgrid.configuration import external
 from calgrid.configuration.made_runs import MadeRun
 from calgrid.configuration.model import OfStudy
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_external
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.jobs.import_logits import import_run
 from calgrid.storage.layout import Layout, RunKey
+from calgrid.storage.records import write_record
 
 
 @pytest.fixture
@@ -32,13 +34,13 @@ def first(home, tmp_path, monkeypatch):
             given = {"test": f"{method}.npz", "split_seed": 1, "kind": "logits"}
             entries[method] = {**given, **names, **changes}
         config = {"study": "first", "data_root": None, "external": entries}
-        jobs = Jobs(Plan(Study(config, home)), local=False)
-        jobs.write_plan(jobs.record("plan"))
-        study = jobs.plan.study
+        plan = Plan(Study(config, home))
+        write_record(Path(plan.stage_record("plan")), plan.file())
+        study = plan.study
         folders = {}
         for key in study.external:
             if key.method in made:
-                job = jobs.plan.external(key)
+                job = plan.external(key)
                 folders[key.method] = tmp_path / job.folder
                 import_run(job.spec, study.external_files(key), folders[key.method])
         return folders

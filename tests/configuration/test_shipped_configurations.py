@@ -5,6 +5,7 @@ tables want.
 import itertools
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -16,13 +17,13 @@ from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.rules import Jobs
 from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
 from calgrid.configuration.yaml_files import read_configuration, with_include
 from calgrid.errors import ConfigError
 from calgrid.reporting.published.cells import expanded, run_method
 from calgrid.storage.layout import RunKey
+from calgrid.storage.records import write_record
 
 FILES = [
     path
@@ -93,12 +94,12 @@ def test_shipped_configuration_names_single_runs_of_another_one(
         Study(config, HOME)
     # those of the empty files
     monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)
-    jobs = Jobs(Plan(Study(with_files(other, tmp_path), HOME)), local=False)
-    jobs.write_plan(jobs.record("plan"))
+    plan = Plan(Study(with_files(other, tmp_path), HOME))
+    write_record(Path(plan.stage_record("plan")), plan.file())
     for entry in config["external"].values():
         (key,) = [
             key
-            for key in jobs.plan.study.evaluations
+            for key in plan.study.evaluations
             if {**key._asdict(), "study": name}.items() >= entry["run"].items()
         ]
         with refuses(ConfigError, f"{key.path} of study '{name}' is not finished; run that study"):

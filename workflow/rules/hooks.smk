@@ -15,6 +15,7 @@ from calgrid import forkserver
 from calgrid.cli import events, joblogs
 from calgrid.configuration.rules import check_temporary_folder
 from calgrid.storage.publish import FORCED
+from calgrid.storage.records import write_record
 
 
 class Errors(logging.Handler):
@@ -63,7 +64,7 @@ onstart:
         events.say(str(error))
         raise WorkflowError(str(error)) from None
     JOBS.bring_times_to_now()
-    JOBS.write_plan(PLAN)
+    write_record(Path(PLAN), JOBS.plan.file())
     # A conda environment has libraries of its own.
     if LOCAL and not IN_CONDA:
         forkserver.start()

@@ -26,7 +26,7 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
 from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
-from calgrid.storage.records import HIDDEN, MEND, MODEL, write_record
+from calgrid.storage.records import HIDDEN, MEND, MODEL
 from calgrid.storage.schema import STUDY_FILES
 
 #: rules whose names differ from those of their jobs
@@ -284,10 +284,6 @@ class Jobs:
         except OSError:  # the working folder of somebody else, where nothing can run
             return []
         return [str(NOW)]
-
-    def write_plan(self, path: str) -> None:
-        """Write the specifications of all jobs and the manifest of the study."""
-        write_record(Path(path), self.plan.file())
 
     def check_writable(self) -> None:
         """Raise StateError if a folder is not writable in which a result or log is to be made."""
