@@ -172,6 +172,7 @@ class Description:
         ``overrides``.
 
         Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
+        A data set that is like another one (``cifar10_lt``) has its defaults.
 
         Raises
         ------
@@ -179,6 +180,8 @@ class Description:
         """
         place = where or f"{self.kind} '{self.id}'"
         values = {name: option.default for name, option in self.options.items()}
+        if dataset is not None and dataset in (known := descriptions("dataset")):
+            dataset = known[dataset].info.get("like", dataset)
         values.update(self.dataset_defaults.get(dataset or "", {}))
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
         for name, value in (overrides or {}).items():

@@ -110,12 +110,12 @@ class DatasetCatalog:
         return self.describe(image_set).info.get("base")
 
     def defaults_of(self, name: str) -> str:
-        """Data set whose default hyper-parameters apply: the one in ``like``, the base of a
-        variant, or itself.
+        """Registered data set whose default hyper-parameters apply: the one in ``like``, the base
+        of a variant, or itself.
         """
         entry = self.configured.get(name, {})
         itself = name if name in self._of_files else entry.get("base", name)
-        return entry.get("like") or self._fact(name, "like", itself)
+        return str(entry.get("like", itself))
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""

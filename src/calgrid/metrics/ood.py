@@ -15,7 +15,7 @@ from calgrid.metrics._inputs import check_rows
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 Floats = NDArray[np.float64]
-#: nearest training image whose distance is the score: k of Sun et al. for CIFAR
+#: nearest training image whose distance is the score: k of OpenOOD for all data sets
 NEIGHBOUR = 50
 #: most dimensions of the principal space of ViM, the default of OpenOOD
 PRINCIPAL = 256
