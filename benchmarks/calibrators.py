@@ -27,8 +27,8 @@ import numpy as np
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError
-from posthoc import print_row, sample, softmax
-from speed import describe_machine, print_lines
+from posthoc import sample, softmax
+from speed import describe_machine, print_lines, print_row
 
 #: calibrator -> its name in probmetrics, if it has a counterpart
 PEERS = {

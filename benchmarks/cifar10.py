@@ -33,8 +33,7 @@ from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.protocol import TrainingProtocol
-from posthoc import print_row
-from speed import describe_machine, print_lines
+from speed import describe_machine, print_lines, print_row
 
 HOME = Path(__file__).parents[1]
 CPU = torch.device("cpu")

@@ -55,8 +55,8 @@ from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
-from posthoc import peak_mb, print_row
-from speed import HOME, describe_machine, print_lines
+from posthoc import peak_mb
+from speed import HOME, describe_machine, print_lines, print_row
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
 CORRUPTIONS, DRAWS = 19, 5

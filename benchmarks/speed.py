@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,11 @@ def print_lines(title: str, values: Mapping[str, Any]) -> None:
             f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}",
             flush=True,
         )
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print one row of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def describe_machine() -> dict[str, str]:

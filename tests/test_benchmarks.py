@@ -16,7 +16,7 @@ CALLS = {
     "coverage": "--only models --sets 2 0 0 --smooth 1",
     "full_size": "--only costs --sizes 200x5 --ids ts",
     "losses": "--only ce fedlas_ls --sizes 64x10",
-    "posthoc": "--only metrics --sizes 200x5",
+    "posthoc": "--sizes 200x5",
 }
 
 
