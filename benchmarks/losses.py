@@ -54,8 +54,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         print(json.dumps([measure(options.child, *shape(size)) for size in options.sizes]))
         sys.exit()
     found = {name: child(name, options.sizes) for name in options.only}
-    words = [] if options.only == options.known else [", ".join(found)]
-    return {"conditions": pages.machine(*words), "losses": found}
+    parts = [] if options.only == options.known else options.only
+    return {"conditions": pages.machine(*parts), "losses": found}
 
 
 def page(figures: dict[str, Any]) -> str:

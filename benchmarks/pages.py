@@ -60,12 +60,12 @@ def table(name: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str
 
 
 def conditions(figures: Mapping[str, Any]) -> str:
-    """List of the conditions of measurements, by date."""
-    return "\n".join(f"- {date}: {under}." for date, under in figures["conditions"].items())
+    """List of the conditions of measurements, by what was measured and when."""
+    return "\n".join(f"- {which}: {under}." for which, under in figures["conditions"].items())
 
 
-def machine(*words: str) -> dict[str, str]:
-    """Conditions of a measurement of today."""
+def machine(*parts: str) -> dict[str, str]:
+    """Conditions of a measurement of today, of all figures or of these parts."""
     said = describe_machine()
     date = said.pop("date")
-    return {date: ", ".join([*(f"{name} {value}" for name, value in said.items()), *words])}
+    return {", ".join([*parts, date]): ", ".join(f"{name} {word}" for name, word in said.items())}
