@@ -57,7 +57,7 @@ from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
 from posthoc import peak_mb
-from speed import HOME, print_lines, print_row
+from speed import HOME
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
 CORRUPTIONS, DRAWS = 19, 5
@@ -246,20 +246,20 @@ def calibrate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     make_run(run, spec, options)
     size = sum(path.stat().st_size for path in run.rglob("*.parquet")) / 1e9
     rows = f"{options.val:,} + {options.test:,} + {options.conditions} x {options.rows:,}"
-    print_lines("size", {"rows": rows, "GB": size})
+    pages.print_lines("size", {"rows": rows, "GB": size})
     killed = evaluate(spec, run, out, options, kill_after=options.kill_after)
-    print_lines(
+    pages.print_lines(
         "first attempt, killed",
         {"seconds": killed.seconds, "results kept": killed.kept, "peak MB": killed.peak},
     )
     ended = evaluate(spec, run, out, options)
-    print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
+    pages.print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
     record = read_record(out / "calibrate.json")
     print_seconds(record, options)
     if options.undisturbed:
         shutil.rmtree(folder / FITS)
         again = evaluate(spec, run, folder / "undisturbed", options)
-        print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
+        pages.print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
         for path in sorted(out.glob("*.parquet")):
             equal = sha256_of(path) == sha256_of(folder / "undisturbed" / path.name)
             print(f"  {path.name}: {'same bytes' if equal else 'OTHER BYTES'}")
@@ -379,8 +379,8 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
         else:
             clean[part["calibrator"]] = part["seconds"]
     stochastic = {entry["name"] for entry in record["spec"]["calibrators"] if entry["stochastic"]}
-    print_row(["calibrator", "clean splits s", "a corruption s (each)", "whole job, minutes"])
-    print_row(["---", "---:", "---:", "---:"])
+    pages.print_row(["calibrator", "clean splits s", "a corruption s (each)", "whole job, minutes"])
+    pages.print_row(["---", "---:", "---:", "---:"])
     total = 0.0
     for name, seconds in clean.items():
         seeds = DRAWS / options.draws if name in stochastic else 1
@@ -390,8 +390,8 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
         minutes = (seconds * seeds + CORRUPTIONS * mean * DRAWS / options.draws) / 60
         total += minutes
         each = ", ".join(f"{value:.1f}" for value in shifted[name])
-        print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
-    print_row(
+        pages.print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
+    pages.print_row(
         [
             "all",
             f"{sum(clean.values()):.1f}",
@@ -399,7 +399,7 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
             f"{total:.1f}",
         ]
     )
-    print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
+    pages.print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
 
 
 # costs
@@ -408,8 +408,8 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
 
 def costs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Processor seconds of fits, predictions, metrics and intervals, which it also prints."""
-    print_row(["calibrator", "N x K", *COSTS, "MB"])
-    print_row(["---", "---", *["---:"] * 5])
+    pages.print_row(["calibrator", "N x K", *COSTS, "MB"])
+    pages.print_row(["---", "---", *["---:"] * 5])
     found: dict[str, Any] = defaultdict(dict)
     for size in options.sizes:
         rows, classes = (int(part) for part in size.split("x"))
@@ -423,7 +423,7 @@ def costs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 continue
             cells = [f"{value:.2f}" for value in seconds]
             name = f"{rows:,} x {classes:,}"
-            print_row([id, name, *cells, f"{peak_mb():.0f}"])
+            pages.print_row([id, name, *cells, f"{peak_mb():.0f}"])
             found[name][id] = dict(zip(COSTS, seconds, strict=True))
     return found
 
@@ -466,13 +466,13 @@ def jobs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         if Path(job.folder, job.record).is_file():
             peak = read_record(Path(job.folder, job.record))["peak_memory_mb"] + NODE_MB
             peaks_of[job.rule].append((peak, job.about))
-    print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
-    print_row(["---", *["---:"] * 4])
+    pages.print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
+    pages.print_row(["---", *["---:"] * 4])
     for rule, peaks in peaks_of.items():
         peak, about = max(peaks)
         asked = needs.memory("prepare" if rule == "data" else rule)(wildcards(about), 1)
         cells = [str(len(peaks)), f"{asked:.0f}", f"{peak:.0f}", f"{100 * peak / asked:.0f}"]
-        print_row([f"{rule}, {about}", *cells])
+        pages.print_row([f"{rule}, {about}", *cells])
     return {rule: {study.config.study: max(peaks)[0]} for rule, peaks in peaks_of.items()}
 
 

@@ -8,13 +8,15 @@
 """
 
 import argparse
+import datetime
 import json
+import os
+import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from speed import describe_machine
 
 
 def run(
@@ -66,6 +68,27 @@ def conditions(figures: Mapping[str, Any]) -> str:
 
 def machine(*parts: str) -> dict[str, str]:
     """Conditions of a measurement of today, of all figures or of these parts."""
-    said = describe_machine()
-    date = said.pop("date")
-    return {", ".join([*parts, date]): ", ".join(f"{name} {word}" for name, word in said.items())}
+    names = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    said = [
+        *names[:1],
+        f"{len(os.sched_getaffinity(0))} cores",
+        f"load of the minute before {os.getloadavg()[0]:.1f}",
+        f"Python {platform.python_version()}",
+        *(f"{name} {version(name)}" for name in ("snakemake", "torch", "numpy", "pandas")),
+    ]
+    return {", ".join([*parts, datetime.date.today().isoformat()]): ", ".join(said)}
+
+
+def print_lines(title: str, values: Mapping[str, Any]) -> None:
+    """Print one block of figures."""
+    print(title)
+    for name, value in values.items():
+        print(
+            f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}",
+            flush=True,
+        )
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print one row of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)

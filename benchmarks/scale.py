@@ -43,7 +43,7 @@ import pages
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage.records import read_record, write_record
-from speed import HOME, Figures, print_lines
+from speed import HOME, Figures
 
 LOSSES = (
     *(
@@ -97,7 +97,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             )
             for name in options.only:
                 found[name][f"{bench.size:,}"] = MEASUREMENTS[name](bench)
-                print_lines(f"{name}, {bench.size} runs", found[name][f"{bench.size:,}"])
+                pages.print_lines(f"{name}, {bench.size} runs", found[name][f"{bench.size:,}"])
             if not options.keep:
                 shutil.rmtree(bench.root)
     return {"conditions": pages.machine(*options.only), **found}

@@ -29,22 +29,12 @@ def test_a_benchmark_prints_a_table(script, home, tmp_path):
     assert "| ---" in done.stdout
 
 
-@pytest.fixture
-def scripts(home, monkeypatch):
-    """Folder of the scripts, from which they can be imported."""
-    known = set(sys.modules)
-    monkeypatch.syspath_prepend(str(home / "benchmarks"))
-    yield home / "benchmarks"
-    for name in ("pages", "posthoc", "speed"):  # another folder has scripts of these names
-        if name not in known:
-            sys.modules.pop(name, None)
-
-
 KEPT = sorted(path.stem for path in Path(__file__).parents[1].glob("benchmarks/*.json"))
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_page_is_what_its_script_makes_of_the_kept_figures(name, scripts):
-    figures = json.loads((scripts / f"{name}.json").read_text())
+def test_a_page_is_what_its_script_makes_of_the_kept_figures(name, home, monkeypatch):
+    monkeypatch.syspath_prepend(str(home / "benchmarks"))
+    figures = json.loads((home / f"benchmarks/{name}.json").read_text())
     page = importlib.import_module(f"benchmarks.{name}").page(figures)
-    assert page == (scripts / f"{name}.md").read_text()
+    assert page == (home / f"benchmarks/{name}.md").read_text()
