@@ -6,12 +6,9 @@
     python benchmarks/calibrators.py --classes 100 --ids ts svs smart    some of them
     python benchmarks/calibrators.py --samples 20000                     another size
 
-Every number of classes has a process of its own, with one thread: 5,000 samples for the fit, twice
-as many to predict, made up and over-confident. Ours get logits, probmetrics their softmax, both in
-float32. Seconds are processor seconds of fit and prediction together, the shortest of three that
-alternate (of one, where they take more than five), after a first run of the peer, which compiles.
-NLL is that of the predictions, in nats; ratios of different NLLs say little. Without probmetrics
-(and numba and pytorch-minimize, which it needs) only ours are measured.
+Every number of classes has a process of its own. A case that takes more than five seconds is run
+once; the first run of the peer, which compiles, does not count. Ratios of different NLLs say
+little. Without probmetrics (and numba and pytorch-minimize, which it needs) only ours are measured.
 """
 
 import argparse
@@ -121,7 +118,7 @@ On 2026-11-27:
 
 ## Growth with the number of samples
 
-    python benchmarks/calibrators.py --samples 20000 --classes 100 1000  # and 2500, 5000, 10000
+    python benchmarks/calibrators.py --samples 20000 --classes 100 1000  # and others
 
 Exponent p of time ~ N^p by least squares on logarithms, 2,500 to 20,000 samples (1,000 classes:
 from 5,000). 2026-11-26, AMD EPYC (Zen 4), one thread, load 5 to 9: single times may be a third too

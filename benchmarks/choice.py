@@ -1,10 +1,6 @@
 """Is the calibrator that a ranking chooses worse than plain temperature scaling?
 
-For each number of rows and classes, networks are drawn: logits of a calibrated model, of which all
-are multiplied by a factor, and, in every second network, each class also by its own factor and
-shifted by its own constant. ``calgrid calibrate --calibrator all`` ranks on the rows of the fit;
-the NLL of its choice, and of the first of the ranking, is compared with that of ``ts`` on other
-rows.
+::
 
     python benchmarks/choice.py --draws 12 --rows 100 300 1000 5000 --classes 7 10 100
 """

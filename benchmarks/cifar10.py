@@ -7,9 +7,8 @@
 FOLDER is a data root with ``cifar-10-python.tar.gz`` or ``cifar-10-batches-py``. The loop is what
 one would write for this recipe alone: the same network, images and steps, without records, resume
 states, checks or deterministic mode; it is trained first, because calgrid changes how the process
-keeps freed memory. Measures processor minutes on one thread with a validation after each epoch,
-training images a second without it, validation and test accuracy of each. ``--images 5120 --epochs
-1`` compares the speeds in a minute; ``--only loop`` or ``--only calgrid`` trains once.
+keeps freed memory. ``--images 5120 --epochs 1`` compares the speeds in a minute; ``--only loop`` or
+``--only calgrid`` trains once.
 """
 
 import argparse

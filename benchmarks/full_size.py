@@ -60,7 +60,6 @@ from posthoc import peak_mb
 from speed import HOME
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
-CORRUPTIONS, DRAWS = 19, 5
 #: mean of the gamma distribution that says how clearly a picture shows its class: about 78 %
 #: accuracy, and 45 %
 CLEAR, CORRUPTED = 0.48, 0.22
@@ -167,9 +166,6 @@ six runs. `real_logits`: five models, 5,000 x 100 logits.
   probabilities in float32 681, CSV 823, lists in Parquet 445, `.pt` 759 (with PyTorch).
 - Not measured: the CUDA context, for which jobs on a GPU ask 4,000 MB more; large trainings,
   predictions and probes.
-- SMART's calibration on ImageNet (19 corruptions x 40,000 rows, nine calibrators, five draws) asks
-  for two processes, 13 GB and 12 hours, at the second attempt twice as much. It has not been run:
-  6.4 hours of a core are an estimate for ResNet-50 (`fc` 2.2, `procal_dr` 1.4, `gc_ts` 1.1).
 
 ## A calibration that is killed
 
@@ -194,7 +190,6 @@ Seconds of the longest fits, by rows and classes:
 At 25,000 x 1,000 all others of the command take 1.45 s or less, predictions 1.62. In all 175 s (146
 without `sms`): fits 101 s, bootstraps 56 s (1,000 resamples, 2.29 to 3.11 s each), metrics 0.15 to
 0.20 s each; peak of the process 1.7 GB. In another run the prediction of `kernel` took 28 s.
-`dirichlet`, `ms_odir` and `ms` refuse 1,000 classes.
 """
 
 
@@ -240,7 +235,7 @@ class Network:
 
 
 def calibrate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Memory of both attempts; prints seconds of each calibrator and condition, and of the job."""
+    """Memory of both attempts; prints their seconds, and the share of each calibrator."""
     spec = specification(options)
     run, out = folder / "predict", folder / "calibrate"
     make_run(run, spec, options)
@@ -255,7 +250,7 @@ def calibrate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     ended = evaluate(spec, run, out, options)
     pages.print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
     record = read_record(out / "calibrate.json")
-    print_seconds(record, options)
+    pages.print_lines("share of the seconds, %", shares(record))
     if options.undisturbed:
         shutil.rmtree(folder / FITS)
         again = evaluate(spec, run, folder / "undisturbed", options)
@@ -369,37 +364,12 @@ def tree(pid: int) -> list[int]:
     return [pid, *(each for child in children for each in tree(int(child)))]
 
 
-def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print seconds of each calibrator, and what follows for 19 corruptions and five draws."""
-    clean: dict[str, float] = {}
-    shifted: dict[str, list[float]] = defaultdict(list)
+def shares(record: dict[str, Any]) -> dict[str, str]:
+    """Share of each calibrator in the seconds of all, in %."""
+    seconds: dict[str, float] = defaultdict(float)
     for part in record["chunks"]:
-        if part["family"]:
-            shifted[part["calibrator"]].append(part["seconds"])
-        else:
-            clean[part["calibrator"]] = part["seconds"]
-    stochastic = {entry["name"] for entry in record["spec"]["calibrators"] if entry["stochastic"]}
-    pages.print_row(["calibrator", "clean splits s", "a corruption s (each)", "whole job, minutes"])
-    pages.print_row(["---", "---:", "---:", "---:"])
-    total = 0.0
-    for name, seconds in clean.items():
-        seeds = DRAWS / options.draws if name in stochastic else 1
-        mean = float(np.mean(shifted[name]))
-        # predictions of fits on val are counted as if there were one for each draw: a little too
-        # much
-        minutes = (seconds * seeds + CORRUPTIONS * mean * DRAWS / options.draws) / 60
-        total += minutes
-        each = ", ".join(f"{value:.1f}" for value in shifted[name])
-        pages.print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
-    pages.print_row(
-        [
-            "all",
-            f"{sum(clean.values()):.1f}",
-            f"{sum(np.mean(each) for each in shifted.values()):.1f}",
-            f"{total:.1f}",
-        ]
-    )
-    pages.print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
+        seconds[part["calibrator"]] += part["seconds"]
+    return {id: f"{100 * each / sum(seconds.values()):.0f}" for id, each in seconds.items()}
 
 
 # costs

@@ -1,5 +1,4 @@
-"""Measure what one training step of each loss costs beyond the network: forward, backward, hook
-after the step.
+"""Measure what one training step of each loss costs.
 
 ::
 
@@ -7,11 +6,8 @@ after the step.
     python benchmarks/losses.py --only cpc mmce_w        some of them
     python benchmarks/losses.py --sizes 64x200 256x1000  at other sizes, batch size x classes
 
-Every loss has a process of its own, with one thread. In it, steps of the loss and of cross-entropy
-alternate, so that a busy moment of the machine falls on both: ``ms`` is the median of the loss, ``x
-ce`` the ratio of the medians. ``MB`` is by how much the peak resident memory of the process
-(``ru_maxrss``) grew at the first steps, over what it was with torch imported and the batch drawn;
-below about 2 MB it is noise of the allocator.
+Every loss has a process of its own. ``MB`` is by how much its peak resident memory grew at the
+first steps; below about 2 MB it is noise of the allocator.
 """
 
 import argparse
@@ -66,8 +62,8 @@ def page(figures: dict[str, Any]) -> str:
     missing = ", ".join(name for name, row in losses.items() if row.get("128x100 x ce", 0) > 3)
     return f"""# Time and memory of the losses
 
-What a training step costs beyond the network: forward, backward and the hook after the step, with
-{FEATURES} features, buffers for {SAMPLES:,} samples, float32 and one thread.
+What a training step costs beyond the network: forward, backward and the hook after the step.
+{FEATURES} features, buffers for {SAMPLES:,} samples, float32, one thread.
 
     python benchmarks/losses.py
 

@@ -7,15 +7,9 @@ and to other packages.
     python benchmarks/posthoc.py --sizes 10000x100   at another, samples x classes
     python benchmarks/posthoc.py --resamples 200     fewer resamples
 
-Every size has a process of its own, with one thread; seconds are those of the processor.
-``softmax`` is NumPy's over the float64 logits from which the probabilities are made, ``metrics``
-all labelled metrics with the checks of their input, ``x row sum`` its ratio to a sum over the
-classes, medians of repetitions that alternate; the exact smooth calibration error, a dynamic
-programme in Python, stands apart as ``smCE``, as do its 200 resamples, and metrics that fit maps,
-which are left out of large arrays, as ``maps``. ``MB`` is by how much the
-peak resident memory of the process (``ru_maxrss``) grew at that step, over what it was with the
-probabilities held; ``array`` is the size of these. Packages that are not installed are left out;
-ours start from probabilities and check them, even where a package is given the confidences.
+Every size has a process of its own; times are medians of repetitions that alternate. The exact
+smooth calibration error, a dynamic programme in Python, stands apart, as do metrics that fit maps.
+Packages that are not installed are left out.
 """
 
 import argparse

@@ -5,15 +5,6 @@
     python benchmarks/speed.py                     all of them
     python benchmarks/speed.py --only planning     one of setup, grid, planning, imports
 
-``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
-``grid``      seconds of the default grid and its report, from nothing, in a new folder, and of
-              Snakemake afterwards, when nothing is to be done.
-``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000
-              runs (3,000 jobs) minus that of one run (3 jobs), divided by the difference in jobs;
-              the median of the repeats. The seconds of processor time are given, too: other work on
-              the machine stretches the others.
-``imports``   processor seconds of ``calgrid --help`` and of what jobs import before they begin.
-
 Everything is written to temporary folders, which are removed.
 """
 
