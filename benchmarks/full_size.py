@@ -159,8 +159,8 @@ The largest job of each kind, with {NODE_MB} MB for the Snakemake on a node. The
 
 {pages.table("peak MB", peaks, studies)}
 
-`digits`: the default study, 27 runs of `resnet8`. `photographs`: `resnet9`, 45,000 training images,
-six runs. `real_logits`: five models, 5,000 x 100 logits.
+`digits`: the default study, 27 runs of `resnet8`. `photographs`: `resnet9`, 60,000 images,
+45,000 of them for training, six runs. `real_logits`: five models, 5,000 x 100 logits.
 
 - Imports of 20,000 x 1,000 logits, not from a study, without the 200 MB: `.npz` 303 MB,
   probabilities in float32 681, CSV 823, lists in Parquet 445, `.pt` 759 (with PyTorch).

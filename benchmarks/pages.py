@@ -5,6 +5,8 @@
     python benchmarks/losses.py             measure, and print the page of these figures
     python benchmarks/losses.py --store     and keep them, beside others in losses.json
     python benchmarks/losses.py --page      only write losses.md from losses.json
+
+``--store`` adds conditions; delete those of figures that are replaced.
 """
 
 import argparse
@@ -36,7 +38,8 @@ def run(
     figures = measure(options)
     print(page(figures))
     if options.store:
-        path.write_text(dumped(merged(json.loads(path.read_text()), figures)))
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(dumped(merged(kept, figures)))
 
 
 def merged(old: Any, new: Any) -> Any:

@@ -2,6 +2,7 @@
 are what scripts make of the kept figures.
 """
 
+import argparse
 import importlib
 import json
 import subprocess
@@ -38,3 +39,17 @@ def test_a_page_is_what_its_script_makes_of_the_kept_figures(name, home, monkeyp
     figures = json.loads((home / f"benchmarks/{name}.json").read_text())
     page = importlib.import_module(f"benchmarks.{name}").page(figures)
     assert page == (home / f"benchmarks/{name}.md").read_text()
+
+
+def test_new_figures_are_kept_beside_others(home, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(home / "benchmarks"))
+    pages = importlib.import_module("pages")
+    kept = {"conditions": {"monday": "alone"}, "losses": {"ce": {"ms": 1.5}, "ls": {"ms": 2.5}}}
+    new = {"conditions": {"today": "busy"}, "losses": {"ls": {"ms": 3.5}}}
+    (tmp_path / "x.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(sys, "argv", ["x.py", "--store"])
+    pages.run(argparse.ArgumentParser(), lambda options: new, str, str(tmp_path / "x.py"))
+    assert json.loads((tmp_path / "x.json").read_text()) == {
+        "conditions": {"monday": "alone", "today": "busy"},
+        "losses": {"ce": {"ms": 1.5}, "ls": {"ms": 3.5}},
+    }
