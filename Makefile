@@ -60,7 +60,7 @@ same-numbers: $(READY) ## compare results/digits with those of another checkout,
 	@test -n "$(OLD)" || { echo "Name the results to compare with: make same-numbers OLD=../other/results/digits" >&2; exit 2; }
 	"$(BIN)/python" benchmarks/same_numbers.py "$(OLD)" "$(STUDY)"
 
-bench: $(READY) ## measure set-up, default grid, planning, imports, metrics and calibrators (see benchmarks/README.md)
+bench: $(READY) ## measure set-up, default grid, planning and imports (see benchmarks/speed.md)
 	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)
 
 lock: ## write the versions that are installed in .venv into envs/requirements.lock and the conda files

@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+import pages
 from calgrid import metrics
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
@@ -55,11 +56,10 @@ from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
-from posthoc import peak_mb, print_row
-from speed import HOME, describe_machine, print_lines
+from posthoc import peak_mb
+from speed import HOME
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
-CORRUPTIONS, DRAWS = 19, 5
 #: mean of the gamma distribution that says how clearly a picture shows its class: about 78 %
 #: accuracy, and 45 %
 CLEAR, CORRUPTED = 0.48, 0.22
@@ -77,20 +77,18 @@ calibrate(json.loads(Path(spec).read_text()), Path(predicted), Path(out), int(th
 """
 #: resident memory of the Snakemake that runs a job on a node
 NODE_MB = 200
+ATTEMPTS = {
+    "calibrators": "",
+    "processes": "",
+    "first attempt MB": ",.0f",
+    "second attempt MB": ",.0f",
+}
+#: figures of a calibrator, from :func:`cost`
+COSTS = ("fit s", "prediction s", "metrics s", "bootstrap s")
 
 
 def main() -> None:
-    """Measure what was asked for and print it."""
-    options = parse()
-    print_lines("conditions", {**describe_machine(), "threads": str(options.threads)})
-    for name in options.only:
-        print(f"\n## {name}\n", flush=True)
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            MEASUREMENTS[name](Path(folder), options)
-
-
-def parse() -> argparse.Namespace:
-    """Read the command line."""
+    """Measure what was asked for."""
     parser = argparse.ArgumentParser(
         description="Measure calibration at full size, and what jobs ask for."
     )
@@ -124,7 +122,81 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--sizes", nargs="+", metavar="NxK", default=COST_SIZES, help="rows x classes of costs"
     )
-    return parser.parse_args()
+    pages.run(parser, measured, page, __file__)
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Conditions, and figures of what was asked for."""
+    found: dict[str, Any] = {}
+    for name in options.only:
+        print(f"\n## {name}\n", flush=True)
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            found[name] = MEASUREMENTS[name](Path(folder), options)
+    return {"conditions": pages.machine(*options.only), **found}
+
+
+def page(figures: dict[str, Any]) -> str:
+    """The page of the figures."""
+    peaks = figures.get("jobs", {})
+    studies = dict.fromkeys((study for row in peaks.values() for study in row), ",")
+    fits = "\n".join(
+        f"- {size}: {', '.join(f'`{id}` {fit:.4g}' for id, fit in by_seconds(row))}."
+        for size, row in figures.get("costs", {}).items()
+    )
+    return f"""# Calibration at full size, and what jobs ask for
+
+Calibrations of the size of ImageNet, on made-up logits.
+
+    python benchmarks/full_size.py                           # --only calibrate, --only costs
+    python benchmarks/full_size.py --only jobs --configfile STUDY    # in the folder of the study
+
+{pages.conditions(figures)}
+
+## Memory of jobs
+
+The largest job of each kind, with {NODE_MB} MB for the Snakemake on a node. The constants of
+[resources.py](../src/calgrid/configuration/resources.py) are at least twice these peaks.
+
+{pages.table("peak MB", peaks, studies)}
+
+`digits`: the default study, 27 runs of `resnet8`. `photographs`: `resnet9`, 60,000 images,
+45,000 of them for training, six runs. `real_logits`: five models, 5,000 x 100 logits.
+
+- Imports of 20,000 x 1,000 logits, not from a study, without the 200 MB: `.npz` 303 MB,
+  probabilities in float32 681, CSV 823, lists in Parquet 445, `.pt` 759 (with PyTorch).
+- Not measured: the CUDA context, for which jobs on a GPU ask 4,000 MB more; large trainings,
+  predictions and probes.
+
+## A calibration that is killed
+
+1,000 classes, 2,048 features, one draw, 200 resamples. SIGKILL came when three results were kept,
+which the second attempt took.
+
+{pages.table("val + test + corruptions", figures.get("calibrate", {}), ATTEMPTS)}
+
+With 5,000 + 5,000 + 2 x 8,000 rows (peak 990 MB) all results have the bytes of an undisturbed run;
+at 25,000 rows bytes were not compared. In the first, older than predictions of some rows at a time,
+`procal_dr` took 40 % of the seconds, `fc` 31, `gc_ts` 12, all others 5 or less.
+
+## Calibrators
+
+    python benchmarks/full_size.py --only costs --sizes 25000x1000 --ids none ts ts_mix \\
+        ts_ece_grid ets tva_ts cts hts pts smart vs svs hb hb_ova bbq iso iso_ova irm spline sms
+
+Seconds of the longest fits, by rows and classes:
+
+{fits}
+
+At 25,000 x 1,000 all others of the command take 1.45 s or less, predictions 1.62. In all 175 s (146
+without `sms`): fits 101 s, bootstraps 56 s (1,000 resamples, 2.29 to 3.11 s each), metrics 0.15 to
+0.20 s each; peak of the process 1.7 GB. In another run the prediction of `kernel` took 28 s.
+"""
+
+
+def by_seconds(row: dict[str, dict[str, float]]) -> list[tuple[str, float]]:
+    """Calibrators whose fits take longest, with their seconds."""
+    fits = [(id, found["fit s"]) for id, found in row.items()]
+    return sorted(fits, key=lambda one: -one[1])[:10]
 
 
 # logits
@@ -162,35 +234,33 @@ class Network:
 # -----------------------------------------------------------------------------------------------
 
 
-def calibrate(folder: Path, options: argparse.Namespace) -> None:
-    """Print seconds of each calibrator and condition, memory, and those of the whole job."""
+def calibrate(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Memory of both attempts; prints their seconds, and the share of each calibrator."""
     spec = specification(options)
     run, out = folder / "predict", folder / "calibrate"
     make_run(run, spec, options)
     size = sum(path.stat().st_size for path in run.rglob("*.parquet")) / 1e9
-    print_lines(
-        "size",
-        {
-            "rows": f"{options.val} + {options.test} + {options.conditions} x {options.rows}",
-            "GB": size,
-        },
-    )
+    rows = f"{options.val:,} + {options.test:,} + {options.conditions} x {options.rows:,}"
+    pages.print_lines("size", {"rows": rows, "GB": size})
     killed = evaluate(spec, run, out, options, kill_after=options.kill_after)
-    print_lines(
+    pages.print_lines(
         "first attempt, killed",
         {"seconds": killed.seconds, "results kept": killed.kept, "peak MB": killed.peak},
     )
     ended = evaluate(spec, run, out, options)
-    print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
+    pages.print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
     record = read_record(out / "calibrate.json")
-    print_seconds(record, options)
+    pages.print_lines("share of the seconds, %", shares(record))
     if options.undisturbed:
         shutil.rmtree(folder / FITS)
         again = evaluate(spec, run, folder / "undisturbed", options)
-        print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
+        pages.print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
         for path in sorted(out.glob("*.parquet")):
             equal = sha256_of(path) == sha256_of(folder / "undisturbed" / path.name)
             print(f"  {path.name}: {'same bytes' if equal else 'OTHER BYTES'}")
+    names = ", ".join(entry["name"] for entry in spec["calibrators"])
+    of = {"calibrators": names, "processes": options.threads}
+    return {rows: of | dict(zip(list(ATTEMPTS)[2:], (killed.peak, ended.peak), strict=True))}
 
 
 def specification(options: argparse.Namespace) -> dict[str, Any]:
@@ -294,47 +364,23 @@ def tree(pid: int) -> list[int]:
     return [pid, *(each for child in children for each in tree(int(child)))]
 
 
-def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print seconds of each calibrator, and what follows for 19 corruptions and five draws."""
-    clean: dict[str, float] = {}
-    shifted: dict[str, list[float]] = defaultdict(list)
+def shares(record: dict[str, Any]) -> dict[str, str]:
+    """Share of each calibrator in the seconds of all, in %."""
+    seconds: dict[str, float] = defaultdict(float)
     for part in record["chunks"]:
-        if part["family"]:
-            shifted[part["calibrator"]].append(part["seconds"])
-        else:
-            clean[part["calibrator"]] = part["seconds"]
-    stochastic = {entry["name"] for entry in record["spec"]["calibrators"] if entry["stochastic"]}
-    print_row(["calibrator", "clean splits s", "a corruption s (each)", "whole job, minutes"])
-    print_row(["---", "---:", "---:", "---:"])
-    total = 0.0
-    for name, seconds in clean.items():
-        seeds = DRAWS / options.draws if name in stochastic else 1
-        mean = float(np.mean(shifted[name]))
-        # predictions of fits on val are counted as if there were one for each draw: a little too
-        # much
-        minutes = (seconds * seeds + CORRUPTIONS * mean * DRAWS / options.draws) / 60
-        total += minutes
-        each = ", ".join(f"{value:.1f}" for value in shifted[name])
-        print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
-    print_row(
-        [
-            "all",
-            f"{sum(clean.values()):.1f}",
-            f"{sum(np.mean(each) for each in shifted.values()):.1f}",
-            f"{total:.1f}",
-        ]
-    )
-    print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
+        seconds[part["calibrator"]] += part["seconds"]
+    return {id: f"{100 * each / sum(seconds.values()):.0f}" for id, each in seconds.items()}
 
 
 # costs
 # --------------------------------------------------------------------------------------------------
 
 
-def costs(folder: Path, options: argparse.Namespace) -> None:
-    """Print seconds of the processor for fits, and for predictions with metrics and intervals."""
-    print_row(["calibrator", "N x K", "fit s", "prediction s", "metrics s", "bootstrap s", "MB"])
-    print_row(["---", "---", *["---:"] * 5])
+def costs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Processor seconds of fits, predictions, metrics and intervals, which it also prints."""
+    pages.print_row(["calibrator", "N x K", *COSTS, "MB"])
+    pages.print_row(["---", "---", *["---:"] * 5])
+    found: dict[str, Any] = defaultdict(dict)
     for size in options.sizes:
         rows, classes = (int(part) for part in size.split("x"))
         network = Network(classes, COST_FEATURES)
@@ -346,7 +392,10 @@ def costs(folder: Path, options: argparse.Namespace) -> None:
                 print(f"{id} at {classes} classes: {error}")
                 continue
             cells = [f"{value:.2f}" for value in seconds]
-            print_row([id, f"{rows:,} x {classes:,}", *cells, f"{peak_mb():.0f}"])
+            name = f"{rows:,} x {classes:,}"
+            pages.print_row([id, name, *cells, f"{peak_mb():.0f}"])
+            found[name][id] = dict(zip(COSTS, seconds, strict=True))
+    return found
 
 
 def cost(
@@ -376,25 +425,25 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 # --------------------------------------------------------------------------------------------------
 
 
-def jobs(folder: Path, options: argparse.Namespace) -> None:
-    """Print the memory of the jobs of a finished study: of each rule the largest peak, beside what
-    the job asks for.
+def jobs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Largest peak of each rule of a finished study; prints it beside what the job asks for.
 
     A cluster counts the Snakemake on the node too, for which every job asks.
     """
     study = Study(yaml.safe_load(options.configfile.read_text(encoding="utf-8")), HOME)
-    needs, measured = Resources(study, gpus=0), defaultdict(list)
+    needs, peaks_of = Resources(study, gpus=0), defaultdict(list)
     for job in Plan(study).jobs:
         if Path(job.folder, job.record).is_file():
             peak = read_record(Path(job.folder, job.record))["peak_memory_mb"] + NODE_MB
-            measured[job.rule].append((peak, job.about))
-    print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
-    print_row(["---", *["---:"] * 4])
-    for rule, peaks in measured.items():
+            peaks_of[job.rule].append((peak, job.about))
+    pages.print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
+    pages.print_row(["---", *["---:"] * 4])
+    for rule, peaks in peaks_of.items():
         peak, about = max(peaks)
         asked = needs.memory("prepare" if rule == "data" else rule)(wildcards(about), 1)
         cells = [str(len(peaks)), f"{asked:.0f}", f"{peak:.0f}", f"{100 * peak / asked:.0f}"]
-        print_row([f"{rule}, {about}", *cells])
+        pages.print_row([f"{rule}, {about}", *cells])
+    return {rule: {study.config.study: max(peaks)[0]} for rule, peaks in peaks_of.items()}
 
 
 def wildcards(about: str) -> SimpleNamespace:
@@ -406,7 +455,7 @@ def wildcards(about: str) -> SimpleNamespace:
     )
 
 
-MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
+MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     "costs": costs,
     "calibrate": calibrate,
     "jobs": jobs,

@@ -16,8 +16,7 @@ tables and report.
                  with random changes.
 ``tables``, ``figures``, ``report``    these commands, on the result.
 
-In the end a law, a + b n for n runs, is fitted to the processor seconds and the peak memory of each
-of them.
+A law, a + b n for n runs, is fitted to the processor seconds and the peak memory of aggregation.
 
 The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of
 runs; calibrators and shifts are those of the default study, or no shifts with ``--clean``.
@@ -34,15 +33,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 
 import null_stages
+import pages
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage.records import read_record, write_record
-from speed import HOME, Figures, describe_machine, print_lines
+from speed import HOME, Figures
 
 LOSSES = (
     *(
@@ -78,34 +79,119 @@ sys.exit(main())
 
 
 def main() -> None:
-    """Measure what was asked for and print it."""
-    options = parse()
+    """Measure what was asked for."""
+    pages.run(parser(), measured, page, __file__)
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Conditions, and figures of each measurement by the number of runs."""
+    if options.keep and options.folder is None:
+        sys.exit("--keep needs --folder")
     if options.folder is not None:
         Path(options.folder).mkdir(parents=True, exist_ok=True)
-    print_lines("conditions", describe_machine())
-    found: dict[str, dict[int, Figures]] = defaultdict(dict)
+    found: dict[str, Any] = defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
         for runs in options.runs:
             bench = Bench(
                 Path(options.folder if options.keep else temporary, str(runs)), runs, options
             )
             for name in options.only:
-                found[name][bench.size] = MEASUREMENTS[name](bench)
-                print_lines(f"{name}, {bench.size} runs", found[name][bench.size])
+                found[name][f"{bench.size:,}"] = MEASUREMENTS[name](bench)
+                pages.print_lines(f"{name}, {bench.size} runs", found[name][f"{bench.size:,}"])
             if not options.keep:
                 shutil.rmtree(bench.root)
-    print_lines(
-        "laws for n runs", {name: law(sizes) for name, sizes in found.items() if len(sizes) > 1}
-    )
+    return {"conditions": pages.machine(*options.only), **found}
 
 
-def law(sizes: Mapping[int, Figures]) -> str:
+def page(figures: dict[str, Any]) -> str:
+    """The page of the figures."""
+    cost = {"processor seconds": ".1f", "peak MB": ",.0f"}
+    rows: dict[str, dict[str, Any]] = defaultdict(dict)
+    stages = {f"{stage}: {name}": (stage, name) for stage in STAGES for name in cost}
+    for column, (stage, name) in stages.items():
+        for runs, row in figures.get(stage, {}).items():
+            rows[runs][column] = row[name]
+
+    def table(name: str, columns: dict[str, str]) -> str:
+        return pages.table("runs", figures.get(name, {}), columns)
+
+    return f"""# Many runs
+
+What grids of 100, 1,000 and 10,000 runs cost beside their training.
+
+    python benchmarks/scale.py                     # --help: sizes, single figures, without shifts
+
+25 methods and four backbones on the digits, as many seeds as give the number of runs; calibrators
+and shifts of the default study (3,020 numbers a run). The results are made up.
+
+{pages.conditions(figures)}
+
+## Planning
+
+A dry run of the whole grid from nothing.
+
+{table("planning", PLANNING)}
+
+## Execution
+
+Null stages (`benchmarks/null_stages.py`) copy the files of one real run in place of training,
+prediction and calibration; all else is real.
+
+{table("execution", EXECUTION)}
+
+So Snakemake takes 0.14 processor seconds a job; 0.16 on an AMD EPYC, about 0.25 on the Intel Xeon
+under load.
+
+## Aggregation
+
+`calgrid aggregate` with one process, a quarter of the runs in each condition (protocol, data set
+and backbone); 3,544 numbers and 247 rows of resamples a run.
+
+{table("aggregation", {"rows of metrics": ",", **cost})}
+
+- For n runs: {law(figures.get("aggregation", {}))}, which is 1.6 MB for each run of a
+  condition. The job requests twice this memory (`configuration/resources.py`), and four processes
+  from 500 runs on.
+- 10,000 runs, before there were resamples (2026-11-22, nothing else running): 47 and 54 s on the
+  clock with two processes (354 and 359 MB each), 83 s with one (450 MB), the same bytes; 30,200,000
+  rows, `metrics.parquet` 232 MB.
+
+## Tables, figures, report
+
+{pages.table("runs", rows, {column: cost[name] for column, (_, name) in stages.items()})}
+"""
+
+
+STAGES = ("tables", "figures", "report")
+PLANNING = {
+    "jobs": ",",
+    "processor seconds": ".1f",
+    "seconds": ".0f",
+    "peak MB": ".0f",
+    "calgrid's specifications, seconds": ".1f",
+}
+EXECUTION = {
+    "seconds": ".0f",
+    "processor seconds a job": ".3f",
+    "processor seconds of the null stage alone": ".3f",
+    "dry run of the finished grid, seconds": ".1f",
+    "files a run": ".0f",
+    "MB a run": ".1f",
+    "MB of .snakemake": ".0f",
+}
+
+
+def law(sizes: Mapping[str, Figures]) -> str:
     """Lines through processor seconds and peak memory by number of runs, with the least relative
     squares.
     """
     said = []
     for name in ("processor seconds", "peak MB"):
-        points = [(n, float(figures[name])) for n, figures in sizes.items() if name in figures]
+        points = [
+            (int(n.replace(",", "")), float(figures[name]))
+            for n, figures in sizes.items()
+            if name in figures
+        ]
         if len(points) > 1:
             n, value = np.array(points).T
             slope, start = np.polyfit(n, value, 1, w=1 / value)
@@ -113,33 +199,32 @@ def law(sizes: Mapping[int, Figures]) -> str:
     return ", ".join(said)
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description="Measure grids of many runs.")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """Options of the command line."""
+    options = argparse.ArgumentParser(description="Measure grids of many runs.")
+    options.add_argument(
         "--runs", nargs="+", type=int, default=[100, 1000, 10000], help="sizes (100 1000 10000)"
     )
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    parser.add_argument(
+    options.add_argument(
+        "--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS)
+    )
+    options.add_argument(
         "--execute-up-to", type=int, default=1000, metavar="RUNS", help="largest grid that is run"
     )
-    parser.add_argument(
+    options.add_argument(
         "--cores", type=int, default=1, help="cores for the grid that is run, and for stages (1)"
     )
-    parser.add_argument(
+    options.add_argument(
         "--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020"
     )
-    parser.add_argument(
+    options.add_argument(
         "--folder", type=Path, help="where to put the files: several GB (a temporary folder)"
     )
-    parser.add_argument(
+    options.add_argument(
         "--keep",
         action="store_true",
         help="leave the files in --folder, and take those that are there",
     )
-    options = parser.parse_args()
-    if options.keep and options.folder is None:
-        parser.error("--keep needs --folder")
     return options
 
 

@@ -1,32 +1,14 @@
-"""Measure the speeds of calgrid and print them with the conditions they were measured under.
+"""Measure the speeds of calgrid.
 
 ::
 
     python benchmarks/speed.py                     all of them
-    python benchmarks/speed.py --only planning     one: setup, grid, planning, imports, metrics or
-                                                   calibrators
-
-``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
-``grid``      seconds of the default grid and its report, from nothing, in a new folder, and of
-              Snakemake afterwards, when nothing is to be done.
-``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000
-              runs (3,000 jobs) minus that of one run (3 jobs), divided by the difference in jobs;
-              the median of the repeats. The seconds of processor time are given, too: other work on
-              the machine stretches the others.
-``imports``   processor seconds of ``calgrid --help`` and of what jobs import before they begin.
-``metrics``, ``calibrators``
-              the tables of ``posthoc.py`` and ``calibrators.py``, beside other packages that are
-              installed.
+    python benchmarks/speed.py --only planning     one of setup, grid, planning, imports
 
 Everything is written to temporary folders, which are removed.
 """
 
 import argparse
-import datetime
-import importlib.metadata
-import json
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -39,28 +21,15 @@ from typing import Any
 
 import yaml
 
+import pages
+
 HOME = Path(__file__).resolve().parents[1]
 JOBS_PER_RUN = 3  # train, predict, calibrate
 Figures = dict[str, Any]
 
 
 def main() -> None:
-    """Measure what was asked for and print it."""
-    options = parse()
-    conditions = describe_machine()
-    print_lines("conditions", conditions)
-    measured: dict[str, Figures] = {}
-    for name in options.only:
-        measured[name] = MEASUREMENTS[name](options)
-        print_lines(name, measured[name])
-    if options.json:
-        options.json.write_text(
-            json.dumps({"conditions": conditions, **measured}, indent=2) + "\n", encoding="utf-8"
-        )
-
-
-def parse() -> argparse.Namespace:
-    """Read the command line."""
+    """Measure what was asked for."""
     parser = argparse.ArgumentParser(description="Measure how long calgrid takes.")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--cores", default="all", help="cores for the default grid (all)")
@@ -70,44 +39,39 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--repeats", type=int, default=3, help="repeats of planning and imports (3)"
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the figures to a file, too"
-    )
-    return parser.parse_args()
+    pages.run(parser, measured, page, __file__)
 
 
-def print_lines(title: str, values: Mapping[str, Any]) -> None:
-    """Print one block of figures."""
-    print(title)
-    for name, value in values.items():
-        print(
-            f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}",
-            flush=True,
-        )
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Conditions, and figures of this machine."""
+    (under,) = pages.machine(*options.only).items()
+    found: dict[str, Any] = {}
+    for part in options.only:
+        figures = MEASUREMENTS[part](options)
+        pages.print_lines(part, figures)
+        found |= {f"{part}: {name}": {under[0]: value} for name, value in figures.items()}
+    return {"conditions": dict([under]), "figures": found}
 
 
-def describe_machine() -> dict[str, str]:
-    """What the figures depend on."""
-    cpu = [
-        line.split(":", 1)[1].strip()
-        for line in _lines(Path("/proc/cpuinfo"))
-        if line.startswith("model name")
-    ]
-    versions = {
-        name: importlib.metadata.version(name) for name in ("snakemake", "torch", "numpy", "pandas")
-    }
-    return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": cpu[0] if cpu else platform.processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "load of the minute before": f"{os.getloadavg()[0]:.1f}",
-        "python": platform.python_version(),
-        **versions,
-    }
+def page(figures: dict[str, Any]) -> str:
+    """The page of the figures."""
+    machines = dict.fromkeys(figures["conditions"], ",.4g")
+    return f"""# Speed
 
+    make bench        # BENCH_ARGS="--only NAME ...": {", ".join(MEASUREMENTS)}
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+{pages.conditions(figures)}
+
+{pages.table("", figures["figures"], machines)}
+
+- Set-up: a new environment from `envs/requirements.lock`, downloads included (from a near mirror).
+- Grid: the default grid and its report, from nothing, and a second call.
+- Planning: a dry run of 999 runs minus that of one, median of three. Nine tenths are Snakemake's;
+  the graph alone takes 1.5 to 1.7 ms a job.
+- Imports: PyTorch is 1.6 to 1.9 s of them, pandas 0.3 s. Jobs of one machine share them.
+- All of `.ci/run` took 1,100 s on the AMD EPYC (`make test` 342, `make demo` with style and
+  documentation 153, `make test-rest` 457).
+"""
 
 
 # measurements
@@ -141,7 +105,6 @@ def grid(options: argparse.Namespace) -> Figures:
     return {
         "seconds": seconds,
         "processor seconds, nothing to be done": again,
-        "cores given": options.cores,
         "report in MB": size,
     }
 
@@ -180,23 +143,11 @@ def imports(options: argparse.Namespace) -> Figures:
     return figures
 
 
-def beside_others(script: str) -> Callable[[argparse.Namespace], Figures]:
-    """Return what runs another script of this folder, which prints its own tables."""
-
-    def measure(options: argparse.Namespace) -> Figures:
-        subprocess.run([sys.executable, str(HOME / "benchmarks" / script)], check=True)
-        return {}
-
-    return measure
-
-
 MEASUREMENTS: Mapping[str, Callable[[argparse.Namespace], Figures]] = {
     "setup": setup,
     "grid": grid,
     "planning": planning,
     "imports": imports,
-    "metrics": beside_others("posthoc.py"),
-    "calibrators": beside_others("calibrators.py"),
 }
 
 

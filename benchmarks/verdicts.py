@@ -1,6 +1,6 @@
 """Measure how often the rule of all verdicts is wrong, and what it finds.
 
-    python benchmarks/verdicts.py --out benchmarks/verdicts.md
+    python benchmarks/verdicts.py --store
 
 Part 1: eight methods and a baseline with simulated networks. The posterior of an image is
 softmax(z) with z normal. The logits of a method are factor * (z + a fixed error of the method on
@@ -13,16 +13,17 @@ constructions of the standard error.
 
 import argparse
 import functools
-import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+import pages
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.metrics import _estimators, binning, check_probabilities
 from calgrid.metrics.intervals import (
@@ -40,69 +41,94 @@ METRICS = ("accuracy", "nll", "brier", "squared_ce", "nll_calibration", "nll_ref
 
 
 def main() -> None:
-    """Write the tables."""
+    """Measure all parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="Markdown file; default: the terminal")
     parser.add_argument("--sets", type=int, default=100, help="simulated studies per line")
-    options = parser.parse_args()
-    lines = [*networks(options.sets), *normal(), *pairs(options.sets)]
-    text = "\n".join([INTRODUCTION, *map(wrapped, lines)]) + "\n"
-    if options.out is None:
-        print(text)
-    else:
-        options.out.write_text(text)
+    pages.run(parser, measured, page, __file__)
 
 
-def wrapped(line: str) -> str:
-    """A line of a table, or a paragraph with the empty line that ends it."""
-    if line.startswith("|"):
-        return line
-    return textwrap.fill(line, 120) + "\n" * line.endswith("\n")
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Figures of the three parts."""
+    return {"networks": networks(options.sets), "normal": normal(), **pairs(options.sets)}
 
 
-INTRODUCTION = """# Level and power of verdicts
+def page(figures: dict[str, Any]) -> str:
+    """The page of the figures."""
+    networks = pages.table(
+        "found, %: images, seeds", figures["networks"], dict.fromkeys(("sets", *METRICS), ".0f")
+    )
+    return f"""# Level and power of verdicts
 
-How often [the rule](../docs/statistics.md#the-rule) gives a false verdict, and what it finds: \
-`better` or `worse` at a
-family-wise error of 5 %, with 8 methods against a baseline.
+How often [the rule](../docs/statistics.md#the-rule) gives a false verdict, and what it finds:
+`better` or `worse` at a family-wise error of 5 %, with {METHODS} methods against a baseline.
 
-    python benchmarks/verdicts.py --out benchmarks/verdicts.md
+    python benchmarks/verdicts.py
 
-Its docstring has the simulations. A rate of 5 % is measured as 1 to 10 % in 100 sets, as 0 to 15 \
-% in 20.
+Its docstring has the simulations. A rate of 5 % is measured as 1 to 10 % in 100 sets, as 0 to 15 %
+in 20.
+
+## Simulated networks
+
+Any false: studies with a false verdict on any of {METHODS} equal methods. Found: studies that find
+the one method with logits times 1.3, which differs in calibration alone.
+
+{networks}
+
+## Normal differences
+
+Images: variance over test images, in variances of the mean over seeds. Any false: in % of 2,000
+families, with equal deviations or a fourfold one of one or half of the methods. Found, in %: one
+method that differs by so many deviations of a method over seeds (SD). Detectable: in SD, with a
+power of 80 %, without variance over images.
+
+{pages.table("seeds, images", figures["normal"], NORMAL)}
+
+## The squared calibration error of two models
+
+Two networks of ten classes: equal, calibrated (sharp, flat), or with logits times these factors. By
+images: share of test sets whose interval holds the difference, and with a verdict, in %. Used:
+linear and product parts of the change under resampling, bins of equal width. Plain: the standard
+deviation (SD) of the resampled values. Mass: as used, bins of equal mass.
+
+{pages.table("case", figures["pairs"], PAIRS)}
+
+{pages.table("not used", figures["not used"], NOT_USED)}
 """
 
 
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a Markdown table."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+#: columns and their formats
+NORMAL = {
+    **dict.fromkeys(("any false, equal", "one fourfold", "half fourfold"), ".1f"),
+    **dict.fromkeys(("found, 2 SD", "3 SD", "5 SD"), ".0f"),
+    "detectable": ".1f",
+}
+PAIRS = {
+    f"{images}: {name}": form
+    for images in ("500", "2,000", "10,000")
+    for name, form in (("held", ".1f"), ("verdict", ".0f"))
+}
+NOT_USED = {"held": "", "verdict on 1, 1.3; 500": ".0f", "median SD, in those used": ""}
 
 
-def networks(sets: int) -> Iterator[str]:
+def networks(sets: int) -> dict[str, dict[str, float]]:
     """Part 1."""
-    yield "## Simulated networks\n"
-    yield (
-        "Any false: studies with a false verdict on any of 8 equal methods. Found: studies that "
-        "find the one method with logits times 1.3, which differs in calibration alone.\n"
-    )
-    rows, false = [], []
+    rows, false = {}, []
     for n in (500, 2000, 10_000):
         for seeds in (3, 5, 10) if n < 2000 else (3,):
             count = sets if n < 10_000 else sets // 5
             equal = [study(n, seeds, 1.0, number) for number in range(count)]
             other = [study(n, seeds, 1.3, number) for number in range(count)]
             false.append([np.mean([each[metric].any() for each in equal]) for metric in METRICS])
-            found = [np.mean([each[metric][0] for each in other]) for metric in METRICS]
-            rows.append([f"{n:,}", str(seeds), str(count), *percent(found)])
-    highest = ["any false, highest", "", "", *percent(np.max(false, axis=0))]
-    yield from table(["found, %: images", "seeds", "sets", *METRICS], [*rows, highest])
-    yield ""
+            found = {metric: percent([each[metric][0] for each in other]) for metric in METRICS}
+            rows[f"{n:,}, {seeds}"] = {"sets": count, **found}
+    highest = 100 * np.max(false, axis=0)
+    rows["any false, highest"] = dict(zip(METRICS, highest.tolist(), strict=True))
+    return rows
 
 
-def percent(shares: Iterable[float]) -> list[str]:
-    """Shares as whole numbers of %."""
-    return [f"{100 * share:.0f}" for share in shares]
+def percent(verdicts: ArrayLike) -> float:
+    """Share of what is true, in %."""
+    return 100 * float(np.mean(verdicts))
 
 
 def study(n: int, seeds: int, factor: float, number: int) -> dict[str, NDArray[np.bool_]]:
@@ -151,32 +177,17 @@ def difference(mine: list[Resampled], base: list[Resampled], place: int) -> pd.D
     return pd.DataFrame(rows).set_axis(place * len(METRICS) + np.arange(len(METRICS)))
 
 
-def normal() -> Iterator[str]:
+def normal() -> dict[str, dict[str, float]]:
     """Part 2."""
-    yield "## Normal differences\n"
-    yield (
-        "Images: variance over test images, in variances of the mean over seeds. Any false: in % "
-        "of 2,000 families, with equal deviations or a fourfold one of one or half of the methods. "
-        "Found, in %: one method that differs by so many deviations of a method over seeds (SD). "
-        "Detectable: in SD, with a power of 80 %, without variance over images.\n"
-    )
-    rows = []
+    rows = {}
     for seeds in (2, 3, 5, 10):
         for images in (0.0, 3.0):
             false = [families(seeds, images, case)[0] for case in ("equal", "one", "half")]
             found = [families(seeds, images, "equal", effect)[1] for effect in (2, 3, 5)]
             least = detectable_deviations(seeds, METHODS) * 2**0.5
-            rows.append(
-                [
-                    *(str(seeds), f"{images:g}"),
-                    *(f"{100 * each:.1f}" for each in false),
-                    *(f"{100 * each:.0f}" for each in found),
-                    f"{least:.1f}",
-                ]
-            )
-    header = ["seeds", "images", "any false, equal", "one fourfold", "half fourfold"]
-    yield from table([*header, "found, 2 SD", "3 SD", "5 SD", "detectable"], rows)
-    yield ""
+            shown = [*(100 * each for each in (*false, *found)), least]
+            rows[f"{seeds}, {images:g}"] = dict(zip(NORMAL, shown, strict=True))
+    return rows
 
 
 def families(seeds: int, images: float, case: str, effect: float = 0.0) -> tuple[float, float]:
@@ -222,16 +233,8 @@ def two_networks(z: Floats, rng: np.random.Generator) -> list[Floats]:
     return [special.softmax(z + 0.6 * rng.normal(size=z.shape), axis=1) for _ in range(2)]
 
 
-def pairs(sets: int) -> Iterator[str]:
+def pairs(sets: int) -> dict[str, Any]:
     """Part 3."""
-    yield "## The squared calibration error of two models\n"
-    yield (
-        "Two networks of ten classes: equal, calibrated (sharp, flat), or with logits times these "
-        "factors. By images: share of test sets whose interval holds the difference, and with a "
-        "verdict, in %. Used: linear and product parts of the change under resampling, bins of "
-        "equal width. Plain: the standard deviation (SD) of the resampled values. Mass: as used, "
-        "bins of equal mass.\n"
-    )
     cases = {
         "equal networks": two_networks,
         "sharp, flat": sharp_and_flat,
@@ -240,58 +243,41 @@ def pairs(sets: int) -> Iterator[str]:
         "1, 1.3": scaled(1, 1.3),
         "1.3, 0.8": scaled(1.3, 0.8),
     }
-    rows = []
+    rows: dict[str, dict[str, float]] = defaultdict(dict)
+    others: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    example = {}
     for name, models in cases.items():
         truths = [one_pair(models, 50_000, seed, resamples=2) for seed in range(1000, 1004)]
         truth = pd.DataFrame(truths)[["width", "mass"]].mean()
         for n in (500, 2000, 10_000):
             count = 4 * sets if n < 10_000 else sets
             found = pd.DataFrame([one_pair(models, n, seed) for seed in range(count)])
-            rows.append([name, f"{n:,}"])
-            rows[-1] += told(found["width"], found["used"], truth["width"])
-            for difference, std in (("width", "plain"), ("mass", "std_mass")):
+            held, verdict = told(found["width"], found["used"], truth["width"])
+            rows[name] |= {f"{n:,}: held": held, f"{n:,}: verdict": verdict}
+            for other, bins, std in (("plain", "width", "plain"), ("mass", "mass", "std_mass")):
                 ratio = found[std].median() / found["used"].median()
-                shown = told(found[difference], found[std], truth[difference])
-                rows[-1] += [*shown, f"{ratio:.2f}"]
-    alternatives = [
-        f"{name}: {of}" for name in ("plain", "mass") for of in ("held", "verdict", "SD")
-    ]
-    found = pd.DataFrame(rows, columns=["case", "images", "held", "verdict", *alternatives])
-    shown = [
-        [name, *of_case[["held", "verdict"]].to_numpy().ravel()]
-        for name, of_case in found.groupby("case", sort=False)
-    ]
-    header = ["case", "500: held", "verdict", "2,000: held", "verdict", "10,000: held", "verdict"]
-    yield from table(header, shown)
-    yield ""
-    example = found[(found["case"] == "1, 1.3") & (found["images"] == "500")].iloc[0]
-    rejected = [
-        [
-            name,
-            extent(found[f"{name}: held"]),
-            example[f"{name}: verdict"],
-            extent(found[f"{name}: SD"]),
-        ]
-        for name in ("plain", "mass")
-    ]
-    yield from table(
-        ["not used", "held", "verdict on 1, 1.3; 500", "median SD, in those used"], rejected
-    )
+                others[other].append((*told(found[bins], found[std], truth[bins]), ratio))
+                if (name, n) == ("1, 1.3", 500):
+                    example[other] = others[other][-1][1]
+    not_used = {}
+    for other, found in others.items():
+        held, _, ratio = zip(*found, strict=True)
+        shown = (
+            f"{min(held):.1f} to {max(held):.1f}",
+            example[other],
+            f"{min(ratio):.2f} to {max(ratio):.2f}",
+        )
+        not_used[other] = dict(zip(NOT_USED, shown, strict=True))
+    return {"pairs": rows, "not used": not_used}
 
 
-def extent(numbers: pd.Series) -> str:
-    """Smallest and largest of numbers in text."""
-    ordered = sorted(numbers, key=float)
-    return f"{ordered[0]} to {ordered[-1]}"
-
-
-def told(difference: pd.Series, std_test: pd.Series, truth: float) -> list[str]:
+def told(difference: pd.Series, std_test: pd.Series, truth: float) -> tuple[float, float]:
     """Coverage of the intervals and share of verdicts, in %."""
     tests = pd.DataFrame({"difference": difference, "std_test": std_test})
     tests = tests.assign(metric="squared_ce", n_seeds=1, std_seed=np.nan)
     judged = judge(tests, np.arange(len(tests)), of_runs=True)
     held = judged["ci_low"].le(truth) & judged["ci_high"].ge(truth)
-    return [f"{100 * held.mean():.1f}", f"{100 * judged['verdict'].isin(FOUND).mean():.0f}"]
+    return percent(held), percent(judged["verdict"].isin(FOUND))
 
 
 def one_pair(

@@ -30,7 +30,7 @@ OUTSIDE = {
     "changes.md": "CHANGELOG.md",
     **{
         f"benchmarks/{name}.md": f"benchmarks/{name}.md"
-        for name in ("README", "scale", "full_size", "coverage", "choice")
+        for name in ("README", "speed", "scale", "full_size", "coverage", "choice")
     },
 }
 #: kind -> title of its page, and whether each component has a page of its own
