@@ -58,7 +58,7 @@ class HostWatch(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[str] = []
 
     def __torch_dispatch__(
@@ -173,7 +173,7 @@ class GraphedStep:
     def _changed(self) -> str:
         """Name of a number that is not as it was, empty if all are."""
         now = self._numbers_now()
-        return next((key[1] for key in now if now[key] != self._numbers.get(key)), "")
+        return next((repr(key[1]) for key in now if now[key] != self._numbers.get(key)), "")
 
     def _numbers_now(self) -> dict[tuple[int, str], float]:
         """Numbers of loss and procedure that are no tensors."""

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from calgrid.backbones.base import Backbone, Network
+from calgrid.backbones.base import Network
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
@@ -148,7 +148,7 @@ class Trainer:
     def _use_cuda_graph(self) -> None:
         """Make steps CUDA graphs, whose learning rates are tensors."""
         for group in self.optimizer.param_groups:
-            group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=self.device)
+            group["lr"] = torch.zeros((), device=self.device)  # set before each step
         size = min(self.protocol.batch_size, len(self.train_images))
         self.graph = GraphedStep(
             self._compute, size, self.loss, self.procedure, self._refuse_cuda_graph
