@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from tests.procedures.test_every_procedure import MASKS, ONE_STAGE, OPTIONS
-from tests.training.recorded import graphs
+from tests.training.recorded import Graph, graphs
 from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
 from calgrid.components import registry
@@ -165,6 +165,15 @@ def test_a_step_that_needs_the_host_is_computed_without_a_graph(start, capsys, m
     trainer, _ = finished(start(graph=True))
     assert trainer.graph.replays == 0
     assert "aten._local_scalar_dense.default needs the host" in capsys.readouterr().err
+
+
+def test_a_graph_that_pytorch_fails_to_make_ends_the_training(start, monkeypatch, refuses):
+    def fail(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(Graph, "capture_begin", fail)
+    with graphs(monkeypatch), refuses(ConfigError, "not permitted", "set cuda_graph: false"):
+        finished(start(graph=True))
 
 
 def test_on_the_cpu_there_is_no_graph(make_spec, prepared, tmp_path):

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from calgrid.errors import ConfigError
 from calgrid.losses.base import Loss
 from calgrid.training.data import Batch
 from calgrid.training.procedure import Procedure
@@ -93,10 +94,15 @@ class GraphedStep:
     size : images in a batch of the graph.
     loss, procedure : whose numbers are watched.
     refused : called with the reason if the step cannot be a graph.
+    title : of the training, for messages.
 
     Attributes
     ----------
     replays : steps that were a graph.
+
+    Raises
+    ------
+    ConfigError : PyTorch fails to make the graph.
     """
 
     def __init__(
@@ -106,8 +112,9 @@ class GraphedStep:
         loss: Loss,
         procedure: Procedure[Any],
         refused: Callable[[str], None],
+        title: str,
     ) -> None:
-        self._step, self._size, self._refused = step, size, refused
+        self._step, self._size, self._refused, self._title = step, size, refused, title
         self._holders = (*loss.modules(), procedure)
         self._changes_between_epochs = overrides(
             loss, Loss, ("end_epoch", "pop_diagnostics")
@@ -160,10 +167,16 @@ class GraphedStep:
         # in the memory of the graph before, which still holds it
         pool = None if self._graph is None else self._graph.pool()
         torch.cuda.synchronize()
-        # other threads may read images meanwhile
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        self._logits = self._step(self._batch)
-        graph.capture_end()
+        try:
+            # other threads may read images meanwhile
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            self._logits = self._step(self._batch)
+            graph.capture_end()
+        except RuntimeError as error:  # what the GPU then computes is not known
+            raise ConfigError(
+                f"{self._title}: PyTorch cannot make a CUDA graph of a training step and says: "
+                f"{error}; set cuda_graph: false in the protocol."
+            ) from error
         self._graph, self._is_old = graph, False
 
     def _give_up(self, reason: str) -> None:

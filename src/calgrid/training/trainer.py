@@ -151,7 +151,7 @@ class Trainer:
             group["lr"] = torch.zeros((), device=self.device)  # set before each step
         size = min(self.protocol.batch_size, len(self.train_images))
         self.graph = GraphedStep(
-            self._compute, size, self.loss, self.procedure, self._refuse_cuda_graph
+            self._compute, size, self.loss, self.procedure, self._refuse_cuda_graph, self.title
         )
 
     def _refuse_cuda_graph(self, reason: str) -> None:
