@@ -103,10 +103,10 @@ GRIDS = [
         ],
     ),
     (
-        {"methods": ["ce", "plp"], "protocol": "as_graph"},
+        {"methods": ["ce", "mit_a"], "protocol": "as_graph"},
         [
-            "grids[0]: protocol 'as_graph' uses a CUDA graph, which procedure 'plp' cannot; leave "
-            "out cuda_graph for it, or use one of cutmix, mixup, standard.",
+            "grids[0]: protocol 'as_graph' uses a CUDA graph, which procedure 'mit_a' cannot; "
+            "leave out cuda_graph for it, or use one of balcal, cutmix, maccal, mixup,",
         ],
     ),
     (

@@ -33,7 +33,7 @@ def images_batch(count, classes):
 
 def train_step(procedure, model, optimizer, loss, batch):
     """Take the step that a trainer takes; returns the value of the loss."""
-    _, total = procedure.forward_loss(model, loss, batch)
+    _, total = procedure.forward_loss(model, loss, procedure.draw(batch))
     optimizer.zero_grad(set_to_none=True)
     total.backward()
     procedure.before_step(model)

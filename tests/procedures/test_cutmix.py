@@ -49,7 +49,8 @@ def test_loss_is_cross_entropy_against_the_mixed_label(batch):
     model = build_backbone("resnet8", 4).train()
     procedure = build_procedure("cutmix", probability=1.0)
     torch.manual_seed(7)
-    logits, total = procedure.forward_loss(model, build_loss("ce", 4), batch)
+    mixed = procedure.draw(batch)
+    logits, total = procedure.forward_loss(model, build_loss("ce", 4), mixed)
     torch.manual_seed(7)
     _, weight, partners = procedure.mixture(batch)
     labels = F.one_hot(batch.labels, 4)
@@ -59,7 +60,7 @@ def test_loss_is_cross_entropy_against_the_mixed_label(batch):
         -(target * logits.log_softmax(1)).sum(1).mean().item(), rel=1e-5
     )
     assert torch.allclose(
-        procedure.correct(labels.float(), batch),
+        procedure.correct(labels.float(), mixed),
         torch.where(batch.labels == batch.labels[partners], 1.0, weight),
     )
 

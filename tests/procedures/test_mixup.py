@@ -35,9 +35,8 @@ def drawn(alpha, batch, seed=7):
 
 def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
     weight, partners = drawn(0.5, batch)
-    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(
-        model, build_loss("ce", 4), batch
-    )
+    procedure = build_procedure("mixup", alpha=0.5)
+    logits, total = procedure.forward_loss(model, build_loss("ce", 4), procedure.draw(batch))
     torch.manual_seed(0)
     expected = build_backbone("resnet8", 4).train()(
         weight * batch.images + (1 - weight) * batch.images[partners]
@@ -53,7 +52,8 @@ def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
 def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     weight, partners = drawn(0.5, batch)
     loss = build_loss("ls", 4)
-    logits, _ = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
+    procedure = build_procedure("mixup", alpha=0.5)
+    logits, _ = procedure.forward_loss(model, loss, procedure.draw(batch))
     recorded = dict(loss.last_terms)
     ce = [
         F.cross_entropy(logits, labels).item() for labels in (batch.labels, batch.labels[partners])
@@ -65,14 +65,14 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
 def test_accuracy_is_weighted_by_the_labels_that_are_met(model, batch):
     procedure = build_procedure("mixup", alpha=0.5)
     weight, partners = drawn(0.5, batch)
-    procedure.forward_loss(model, build_loss("ce", 4), batch)
+    mixed = procedure.draw(batch)
     labels, others = batch.labels, batch.labels[partners]
-    correct = procedure.correct(F.one_hot(labels, 4).float(), batch)
+    correct = procedure.correct(F.one_hot(labels, 4).float(), mixed)
     assert torch.allclose(correct, torch.where(labels == others, 1.0, weight))
     neither = [
         next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)
     ]
-    assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), batch).sum() == 0
+    assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), mixed).sum() == 0
 
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "cals_alm"])
@@ -86,7 +86,7 @@ def test_alpha_zero_is_plain_training_bit_for_bit(loss, make_spec, prepared, tmp
 
 def test_alpha_zero_draws_nothing(model, batch):
     state = torch.get_rng_state()
-    build_procedure("mixup", alpha=0.0).forward_loss(model, build_loss("ce", 4), batch)
+    build_procedure("mixup", alpha=0.0).draw(batch)
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -20,6 +20,7 @@ from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.procedures import network as networks
 from calgrid.training import environment
+from calgrid.training.cuda_graph import HostWatch
 from calgrid.training.interrupt import StoppedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
@@ -123,6 +124,23 @@ def test_a_training_is_that_of_the_cpu_and_its_steps_do_not_wait(training, start
     assert_same(found, expected)
     assert all(isinstance(each, Elsewhere) for each in tensors)
     assert waited[1:] == [[]] * (len(waited) - 1)  # the first checks the labels
+
+
+@pytest.mark.parametrize("training", TRAININGS.keys() - {"adamw"})  # fused on a GPU alone
+def test_a_step_that_needs_the_host_is_found(training, start, monkeypatch):
+    """No step of what may be a CUDA graph does, but for the random indicator, which is drawn on the
+    CPU.
+    """
+    with other_device(monkeypatch):
+        trainer = start(DEVICE, **TRAININGS[training])
+        trainer.procedure.begin_epoch(trainer.model, 0)
+        for _ in range(2):  # the first one checks the labels
+            batch = trainer.procedure.draw(trainer._augmented(trainer._batches(0)[0], 0, 0))
+            with HostWatch() as watch:
+                trainer._compute(batch)
+    needs_the_host = training == "random indicator"
+    capable = trainer.procedure.registered.get("cuda_graph", False)
+    assert bool(watch.found) == needs_the_host or not capable
 
 
 def test_chosen_weights_are_in_one_place_also_after_an_interruption(start, monkeypatch):

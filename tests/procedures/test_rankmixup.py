@@ -71,7 +71,7 @@ def test_step_ranks_its_mixtures(form):
         same = batch.labels == batch.labels[partners]
         weights.append(torch.where(same, 1.0, max(weight, 1 - weight)))
     torch.manual_seed(7)
-    logits, total = procedure.forward_loss(model, loss, batch)
+    logits, total = procedure.forward_loss(model, loss, procedure.draw(batch))
     torch.testing.assert_close(logits, model(batch.images))
     mixed = model(torch.cat(images)).view(len(images), 12, 4)
     ranking = procedure.ranking(logits, mixed, torch.stack(weights))

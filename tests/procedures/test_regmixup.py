@@ -17,7 +17,8 @@ def test_loss_is_half_the_sum_of_plain_loss_and_mixup(name):
     torch.manual_seed(0)
     model = build_backbone("resnet8", 4).train()
     weight, partners = drawn(20.0, batch)
-    logits, total = build_procedure("regmixup").forward_loss(model, loss, batch)
+    procedure = build_procedure("regmixup")
+    logits, total = procedure.forward_loss(model, loss, procedure.draw(batch))
     mixed = weight * batch.images + (1 - weight) * batch.images[partners]
     both = model(torch.cat([batch.images, mixed]))
     torch.testing.assert_close(logits, both[:12])

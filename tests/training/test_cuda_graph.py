@@ -1,128 +1,183 @@
-"""The body of a network as a CUDA graph: on the CPU beside a stand-in for PyTorch's, which computes
-in memory that each call overwrites.
+"""Training steps as CUDA graphs: on the CPU by a stand-in, which records what a step launches and
+replays it.
 """
+
+import contextlib
 
 import pytest
 import torch
-from tests.training.test_trainer import StopAfter, assert_same_result, run
+from tests.procedures.test_every_procedure import MASKS, ONE_STAGE, OPTIONS
+from tests.training.recorded import Graph, graphs
+from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
-from calgrid.backbones import build_backbone
 from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import allows_graph, build_trainer
+from calgrid.losses.ce import CrossEntropy
+from calgrid.procedures.standard import Standard
 from calgrid.training import environment
-from calgrid.training.cuda_graph import Body, GraphedFeatures
+from calgrid.training import trainer as trainer_module
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.protocol import TrainingProtocol
 
 CUDA = torch.device("cuda")
-BATCHES = {"batch_size": 25, "checkpoints": ["best", "last", "ema", "swa"]}
-SETTINGS = {**BATCHES, "cuda_graph": True}
-
-
-def graphed(body, sample):
-    """What ``torch.cuda.make_graphed_callables`` does, without a graph."""
-    parameters = [each for each in body.parameters() if each.requires_grad]
-    given = sample[0].clone()
-    for _ in range(3):
-        torch.autograd.grad(body(given).sum(), parameters)
-    returned = torch.empty_like(body(given)).detach()
-    gradients = [torch.empty_like(each) for each in parameters]
-    calls = []
-
-    class Replay(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, images, *_):
-            given.copy_(images)
-            with torch.enable_grad():
-                calls.append(body(given))
-            return returned.copy_(calls[-1]).detach()
-
-        @staticmethod
-        def backward(ctx, upstream):
-            found = torch.autograd.grad(calls[-1], parameters, upstream)
-            for gradient, new in zip(gradients, found, strict=True):
-                gradient.copy_(new)
-            return None, *(each.detach() for each in gradients)
-
-    def replay(images):
-        assert images.shape == given.shape
-        return Replay.apply(images, *parameters)
-
-    replay.calls = calls
-    return replay
+#: four batches and a smaller one in each of three epochs
+SETTINGS = {"batch_size": 9, "head_dropout": 0.2}
+CAPABLE = [
+    (name, OPTIONS.get(name, {}))
+    for name, each in registry.descriptions("procedure").items()
+    if each.info["cuda_graph"]
+]
 
 
 @pytest.fixture
-def build(prepared, make_spec, monkeypatch):
-    """Build a trainer whose network is a graph by the stand-in; ``graphs`` are those."""
-    graphs = []
+def start(prepared, make_spec, tmp_path_factory):
+    """Build a trainer, with steps as graphs or without."""
+    first = None
 
-    def keep(body, sample):
-        graphs.append(graphed(body, sample))
-        return graphs[-1]
-
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", keep)
-
-    def make(folder, method="ce", **changes):
-        trainer = build_trainer(
-            make_spec(method, **{**SETTINGS, **changes}),
-            prepared,
-            None,
-            torch.device("cpu"),
-            folder,
-            1e9,
-        )
-        trainer._use_cuda_graph()
+    def make(method="ce", procedure="standard", *, graph, folder=None, **changes):
+        nonlocal first
+        wanted = procedure not in ONE_STAGE
+        if wanted and first is None:
+            first = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))[0]
+        state = first.model.state_dict() if wanted else None
+        spec = make_spec(method, procedure, **{**SETTINGS, **changes})
+        folder = folder or tmp_path_factory.mktemp("run")
+        trainer = build(spec, prepared, folder, first=state)
+        # as on a GPU
+        trainer.optimizer.param_groups[0].update(fused=True, foreach=False, lr=torch.zeros(()))
+        if graph:
+            trainer._use_cuda_graph()
         return trainer
 
-    make.graphs = graphs
     return make
 
 
-CASES = [("ce", "standard"), ("fedlas_ls", "standard"), ("ce", "mixup")]
+def finished(trainer):
+    return trainer, trainer.run(StopAfter(10**9))
 
 
-@pytest.mark.parametrize(("method", "procedure"), CASES)
-def test_a_training_is_that_without_a_graph_also_after_an_interruption(
-    method, procedure, build, make_spec, prepared, tmp_path
+@pytest.mark.parametrize("loss", registry.descriptions("loss"))
+def test_a_training_of_any_loss_is_that_without_a_graph(loss, start, monkeypatch):
+    averages = {"checkpoints": ["best", "last", "ema", "swa"]}
+    plain = finished(start(loss, graph=False, **averages))
+    with graphs(monkeypatch) as made:
+        trainer, position = finished(start(loss, graph=True, **averages))
+    assert_same_result(*plain, trainer, position)
+    # all but three steps of the first epoch, one of each epoch after which the loss may be another,
+    # and the smaller batches
+    assert sum(each.replays for each in made) == trainer.graph.replays == (9, 7)[len(made) > 1]
+
+
+@pytest.mark.parametrize(
+    ("procedure", "options"), [*CAPABLE, *(("maccal", each) for each in MASKS)]
+)
+def test_a_training_of_any_procedure_is_that_without_a_graph_also_after_an_interruption(
+    procedure, options, start, monkeypatch, tmp_path
 ):
-    """Two of the batches of an epoch have the size of the graph, the last one has not."""
-    spec = make_spec(method, procedure, **BATCHES)
-    plain = run(spec, prepared, tmp_path / "plain")
-    with pytest.raises(StoppedError):
-        build(tmp_path, method, procedure=procedure).run(StopAfter(3))
-    resumed = build(tmp_path, method, procedure=procedure)
-    assert_same_result(*plain, resumed, resumed.run(StopAfter(10**9)))
-    assert plain[0].last_batch < 25
-    assert all(each.calls for each in build.graphs)
+    changes = {"procedure": procedure, "procedure_options": options}
+    plain = finished(start(graph=False, **changes))
+    with graphs(monkeypatch) as made:
+        with pytest.raises(StoppedError):
+            start(graph=True, folder=tmp_path, **changes).run(StopAfter(7))
+        resumed = finished(start(graph=True, folder=tmp_path, **changes))
+    assert_same_result(*plain, *resumed)
+    assert len(made) > 1
+    assert all(each.replays for each in made)
 
 
-def test_making_a_graph_leaves_the_network_as_it_is(build, tmp_path):
-    trainer = build(tmp_path)
-    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    assert any(name.endswith("running_mean") for name in before)
-    trainer._use_cuda_graph()
-    after = trainer.model.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+def test_a_training_with_adamw_and_two_rates_is_that_without_a_graph(start, monkeypatch):
+    """The rates are tensors, which a warm-up changes in each step."""
+    changes = {
+        "optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "norm_bias_factor": 4.0},
+        "schedule": {"name": "cosine", "warmup_epochs": 1.5},
+        "lookahead": {"every": 2},
+    }
+
+    def adamw(graph):
+        trainer = start(graph=False, **changes)
+        for group in trainer.optimizer.param_groups:
+            group.update(fused=True, foreach=False, lr=torch.zeros(()))
+        if graph:
+            trainer._use_cuda_graph()
+        return finished(trainer)
+
+    plain = adamw(False)
+    with graphs(monkeypatch):
+        assert_same_result(*plain, *adamw(True))
+
+
+class Counting(CrossEntropy):
+    """A loss with a number that changes in each call."""
+
+    calls = 0
+
+    def compute(self, logits, labels, features, index):
+        self.calls += 1
+        total, terms = super().compute(logits, labels, features, index)
+        return total / self.calls, terms
+
+
+class LateChange(Standard):
+    """A procedure with a number that changes after a step in the middle of an epoch."""
+
+    factor, steps = 1.0, 0
+
+    def after_step(self, model):
+        steps = vars(self).setdefault("hidden", [])
+        steps.append(1)
+        if len(steps) == 4:
+            self.factor = 0.5
+
+    def forward_loss(self, model, loss, batch):
+        logits, total = super().forward_loss(model, loss, batch)
+        return logits, self.factor * total
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "name"),
+    [("loss", Counting, "calls"), ("procedure", LateChange, "factor")],
+)
+def test_a_number_that_changes_from_step_to_step_is_found(
+    part, kind, name, start, monkeypatch, capsys, refuses
+):
+    def changed(**changes):
+        trainer = start(graph=False, **changes)
+        getattr(trainer, part).__class__ = kind
+        return trainer
+
+    plain = finished(changed())
+    with graphs(monkeypatch):
+        trainer = changed()
+        trainer._use_cuda_graph()
+        assert_same_result(*plain, *finished(trainer))
+        said = f"'{name}' changes from step to step"
+        assert capsys.readouterr().err.count(f"{said}; it is trained without.") == 1
+        asked = changed(cuda_graph=True)
+        asked._use_cuda_graph()
+        with refuses(ConfigError, "cannot be a CUDA graph", said, "leave cuda_graph out"):
+            finished(asked)
+
+
+def test_a_step_that_needs_the_host_is_computed_without_a_graph(start, capsys, monkeypatch):
+    """On a CPU losses read their logits."""
+    monkeypatch.setattr(trainer_module, "side_stream", contextlib.nullcontext)
+    trainer, _ = finished(start(graph=True))
+    assert trainer.graph.replays == 0
+    assert "aten._local_scalar_dense.default needs the host" in capsys.readouterr().err
+
+
+def test_a_graph_that_pytorch_fails_to_make_ends_the_training(start, monkeypatch, refuses):
+    def fail(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(Graph, "capture_begin", fail)
+    with graphs(monkeypatch), refuses(ConfigError, "not permitted", "set cuda_graph: false"):
+        finished(start(graph=True))
 
 
 def test_on_the_cpu_there_is_no_graph(make_spec, prepared, tmp_path):
-    trainer = run(make_spec(**SETTINGS), prepared, tmp_path)[0]
-    assert "features" not in vars(trainer.model)
-
-
-def test_a_network_that_no_graph_can_hold_is_refused_where_it_was_asked_for(
-    build, monkeypatch, tmp_path, refuses, capsys
-):
-    def fail(body, sample):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", fail)
-    with refuses(ConfigError, "cannot be a CUDA graph", "not permitted", "leave cuda_graph out"):
-        build(tmp_path)
-    assert "features" not in vars(build(tmp_path, cuda_graph="auto").model)
-    assert "it is trained without" in capsys.readouterr().err
+    assert run(make_spec(cuda_graph=True), prepared, tmp_path)[0].graph is None
 
 
 @pytest.mark.parametrize(
@@ -140,62 +195,33 @@ def test_without_being_asked_a_graph_is_used_where_it_can_be(changes, allowed, m
     assert allows_graph(spec, TrainingProtocol.model_validate(spec["protocol"])) == allowed
 
 
-@pytest.mark.parametrize("name", sorted(registry.descriptions("backbone").keys() - {"timm"}))
-def test_the_body_has_all_weights_but_those_of_the_head(name):
-    with torch.device("meta"):
-        backbone = build_backbone(name, 10)
-    body = {id(each) for each in Body(backbone).parameters()}
-    head = {id(each) for each in backbone.head.parameters()}
-    assert body | head == {id(each) for each in backbone.parameters()}
-    assert not body & head
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("name", ["resnet8", "airbench24"])
-def test_features_and_gradients_are_those_without_a_graph(name, autocast):
-    environment.prepare(CUDA, 1, deterministic=True)
-    torch.manual_seed(0)
-    backbone = build_backbone(name, 10).to(CUDA, memory_format=torch.channels_last)
-    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    images = torch.randn(3, 16, 3, 32, 32, device=CUDA)
-
-    def passes(features):
-        backbone.load_state_dict(before)
-        backbone.train()
-        found = []
-        for batch in (images[0], images[1], images[2, :7]):
-            backbone.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-                output = features(batch)
-            output.float().square().sum().backward()
-            gradients = [
-                each.grad.clone() for each in backbone.parameters() if each.grad is not None
-            ]
-            found.append([output.detach(), *gradients])
-        return [*found, [each.clone() for each in backbone.buffers()]]
-
-    plain = passes(backbone.features)
-    as_graph = passes(GraphedFeatures(backbone, images[0], autocast))
-    for one, other in zip(plain, as_graph, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("method", "procedure"), CASES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("method", "procedure"),
+    [
+        ("ce", "standard"),
+        ("fedlas_ls", "standard"),
+        ("crl", "standard"),
+        ("ce", "mixup"),
+        ("ce", "rankmixup_mrl"),
+        ("ce", "balcal"),
+        ("ce", "plp"),
+    ],
+)
 def test_on_a_gpu_a_training_is_near_that_without_a_graph(
-    method, procedure, make_spec, prepared, tmp_path
+    method, procedure, precision, make_spec, prepared, tmp_path
 ):
     environment.prepare(CUDA, 1, deterministic=True)
     weights = []
-    for name in (False, True):
-        folder = tmp_path / str(name)
+    for graph in (False, True):
+        folder = tmp_path / str(graph)
         folder.mkdir()
-        spec = make_spec(method, procedure, batch_size=25, cuda_graph=name)
+        spec = make_spec(method, procedure, **SETTINGS, cuda_graph=graph, precision=precision)
         trainer = build_trainer(spec, prepared, None, CUDA, folder, 1e9)
         trainer.run(StopAfter(10**9))
+        assert (trainer.graph is not None and trainer.graph.replays > 0) == graph
         weights.append(trainer.model.state_dict())
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-3, atol=1e-4)

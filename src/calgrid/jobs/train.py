@@ -33,7 +33,6 @@ from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.specs import TrainSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
-from calgrid.training.cuda_graph import GraphedFeatures
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.seeds import stream
@@ -162,7 +161,7 @@ def write_outputs(
         **network_record(spec, trainer.model, position.seconds, device),
         "precision": "bf16" if trainer.autocast else "fp32",
         "images": "streamed" if trainer.streamed else "resident",
-        "cuda_graph": isinstance(trainer.model.features, GraphedFeatures),
+        "cuda_graph": trainer.graph is not None and trainer.graph.replays > 0,
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "last_batch": trainer.last_batch,

@@ -6,6 +6,7 @@ All random numbers come from the global CPU generator, so that all devices mix t
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,9 +42,15 @@ def mix(first: Tensor, second: Tensor, weight: float) -> Tensor:
     return weight * first + (1.0 - weight) * second
 
 
+def weights_of_both(weight: float, batch: Batch) -> Tensor:
+    """Weights (2,) of both labels of a mixture, on the device of the batch."""
+    weights = torch.tensor([weight, 1.0 - weight])
+    return weights.to(batch.labels.device, non_blocking=True)
+
+
 def weighted_loss(
     loss: LossFunction,
-    terms: Iterable[tuple[float, Tensor, Tensor]],
+    terms: Iterable[tuple[float | Tensor, Tensor, Tensor]],
     features: Tensor | None = None,
     index: Tensor | None = None,
 ) -> Tensor:
@@ -69,11 +76,6 @@ class MixedPairs(Procedure):
     in the same proportion.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._weight = 1.0
-        self._other_labels = torch.empty(0, dtype=torch.int64)
-
     @abstractmethod
     def mixture(self, batch: Batch) -> tuple[Tensor, float, Tensor] | None:
         """Return mixed images (B, C, H, W), the weight of the batch's own labels, and the partners
@@ -81,26 +83,30 @@ class MixedPairs(Procedure):
         """
         raise NotImplementedError
 
+    def draw(self, batch: Batch) -> Batch:
+        """Return the mixed images with the ``weights`` (2,) of both labels and the
+        ``other_labels`` (B,).
+        """
+        images, weight, other_labels = batch.images, 1.0, batch.labels
+        mixture = self.mixture(batch)
+        if mixture is not None:
+            images, weight, partners = mixture
+            other_labels = batch.labels[partners]
+        drawn = {"weights": weights_of_both(weight, batch), "other_labels": other_labels}
+        return replace(batch, images=images, drawn=drawn)
+
     def forward_loss(
         self, model: Backbone, loss: LossFunction, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of the mixed images and the two-term loss."""
-        mixture = self.mixture(batch)
-        if mixture is None:
-            self._weight, self._other_labels = 1.0, batch.labels
-            return super().forward_loss(model, loss, batch)
-        images, self._weight, partners = mixture
-        self._other_labels = batch.labels[partners]
-        features = model.features(images)
+        features = model.features(batch.images)
         logits = model.head(features)
-        terms = [
-            (self._weight, logits, batch.labels),
-            (1.0 - self._weight, logits, self._other_labels),
-        ]
+        own, other = batch.drawn["weights"]
+        terms = [(own, logits, batch.labels), (other, logits, batch.drawn["other_labels"])]
         return logits, weighted_loss(loss, terms, features, batch.index)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         """Total weight (B,) of the labels that equal the arg max."""
-        correct = super().correct(logits, batch)
-        correct_for_partner = logits.argmax(dim=1).eq(self._other_labels)
-        return mix(correct.float(), correct_for_partner.float(), self._weight)
+        own, other = batch.drawn["weights"]
+        predicted = logits.argmax(dim=1)
+        return own * predicted.eq(batch.labels) + other * predicted.eq(batch.drawn["other_labels"])

@@ -3,6 +3,7 @@
 """
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -45,20 +46,26 @@ class RankMixup(Procedure):
         weights : (M, B), the larger of the weights of the two labels; 1 where they are equal.
         """
 
-    def forward_loss(
-        self, model: Backbone, loss: LossFunction, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K) of the plain images and the loss with the ranking."""
-        logits, total = super().forward_loss(model, loss, batch)
+    def draw(self, batch: Batch) -> Batch:
+        """Return the batch with the ``mixed`` images (M B, C, H, W) and the larger of the
+        ``weights`` (M, B) of both labels.
+        """
         images, weights = [], []
         for weight in draw_beta(self.alpha, self.mixtures).tolist():
             partners = draw_partners(batch)
             images.append(mix(batch.images, batch.images[partners], weight))
             equal = batch.labels == batch.labels[partners]
             weights.append(torch.where(equal, 1.0, max(weight, 1.0 - weight)))
-        mixed = model.head(model.features(torch.cat(images))).float()
+        return replace(batch, drawn={"mixed": torch.cat(images), "weights": torch.stack(weights)})
+
+    def forward_loss(
+        self, model: Backbone, loss: LossFunction, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (B, K) of the plain images and the loss with the ranking."""
+        logits, total = super().forward_loss(model, loss, batch)
+        mixed = model.head(model.features(batch.drawn["mixed"])).float()
         mixed = mixed.unflatten(0, (self.mixtures, len(batch)))
-        ranking = self.ranking(logits.float(), mixed, torch.stack(weights))
+        ranking = self.ranking(logits.float(), mixed, batch.drawn["weights"])
         self.last_terms = {"ranking": ranking.detach()}
         count = len(batch) if loss.reduction == "sum" else 1
         return logits, total + count * self.lambda_ * ranking

@@ -156,6 +156,7 @@ def map_channels(backbone: Backbone) -> int:
     "src/lightning_modules/One_Stage.py",
     losses="stateless",
     linear_head=False,
+    cuda_graph=True,
     limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
 )
 class BalancedClassifiers(Procedure[BalancedHeads]):

@@ -59,6 +59,7 @@ def combined(
     "random search in place of its predictor",
     losses="any",
     sees_validation=True,
+    cuda_graph=True,
     search_epochs="combinations",
     limits={"predecessors": "[2, 1000]", "combinations": "[1, 10000]", "rate": "(0, inf)"},
 )

@@ -94,6 +94,7 @@ def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:
     source="Wang & Zhang, ICML 2024; dengbaowang/PLP train.py, my_sgd.py",
     losses="any",
     several_gpus=True,
+    cuda_graph=True,
     averaged_weights=True,
     limits={"gamma": "(0, inf)", "cuts": "[1, inf)"},
 )

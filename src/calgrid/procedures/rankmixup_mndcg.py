@@ -12,6 +12,7 @@ from calgrid.procedures._rankmixup import RankMixup
     "configs",
     losses="any",
     several_gpus=True,
+    cuda_graph=True,
     averaged_weights=True,
     passes=4,
     dataset_defaults={"tiny_imagenet": {"alpha": 1.0}},

@@ -2,11 +2,13 @@
 2206.14502).
 """
 
+from dataclasses import replace
+
 import torch
 
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
-from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
+from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss, weights_of_both
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Procedure
 
@@ -16,6 +18,7 @@ from calgrid.training.procedure import LossFunction, Procedure
     "models/regmixup.py, commands.sh",
     losses="affine",
     several_gpus=True,
+    cuda_graph=True,
     averaged_weights=True,
     passes=2,
     dataset_defaults={"cifar100": {"alpha": 10.0}},
@@ -44,18 +47,29 @@ class RegMixup(Procedure):
         super().__init__()
         self.alpha = alpha
 
+    def draw(self, batch: Batch) -> Batch:
+        """Return plain and mixed images (2 B, C, H, W), with the ``weights`` (2,) of both labels
+        and the ``other_labels`` (B,) of the mixed ones.
+        """
+        weight = float(draw_beta(self.alpha, 1))
+        partners = draw_partners(batch)
+        mixed = mix(batch.images, batch.images[partners], weight)
+        drawn = {
+            "weights": weights_of_both(weight, batch),
+            "other_labels": batch.labels[partners],
+        }
+        return replace(batch, images=torch.cat([batch.images, mixed]), drawn=drawn)
+
     def forward_loss(
         self, model: Backbone, loss: LossFunction, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) of the plain images and the loss of plain and mixed ones."""
-        weight = float(draw_beta(self.alpha, 1))
-        partners = draw_partners(batch)
-        mixed = mix(batch.images, batch.images[partners], weight)
-        features = model.features(torch.cat([batch.images, mixed]))
+        features = model.features(batch.images)
         logits = model.head(features)
+        own, other = batch.drawn["weights"]
         terms = [
-            (weight, logits, batch.labels.repeat(2)),
-            (1.0 - weight, logits, torch.cat([batch.labels, batch.labels[partners]])),
+            (own, logits, batch.labels.repeat(2)),
+            (other, logits, torch.cat([batch.labels, batch.drawn["other_labels"]])),
         ]
         total = weighted_loss(loss, terms, features, batch.index.repeat(2))
         # a sum is B times the mean over the 2 B images

@@ -13,7 +13,12 @@ from calgrid.training.data import EVALUATION_BATCH, Batch, Split
 from calgrid.training.procedure import Procedure, State, Training
 
 #: facts of the second stages
-FACTS: Mapping[str, Any] = {"second_stage": True, "loss": "ce", "linear_head": False}
+FACTS: Mapping[str, Any] = {
+    "second_stage": True,
+    "loss": "ce",
+    "linear_head": False,
+    "cuda_graph": True,
+}
 
 
 class FrozenFeatures(Network):

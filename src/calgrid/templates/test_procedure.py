@@ -21,7 +21,7 @@ def logits_and_loss(scale: float) -> tuple[Tensor, Tensor]:
     network = build_backbone("resnet8", 3)
     batch = Batch(torch.randn(4, 3, 8, 8), torch.arange(4) % 3, torch.arange(4))
     procedure = build_procedure("my_component", scale=scale)
-    return procedure.forward_loss(network, build_loss("ce", 3), batch)
+    return procedure.forward_loss(network, build_loss("ce", 3), procedure.draw(batch))
 
 
 def test_noise_changes_the_step_and_its_absence_does_not() -> None:

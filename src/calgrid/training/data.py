@@ -6,8 +6,8 @@ Both give the same results.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -38,15 +38,28 @@ class Batch:
     images : (B, C, H, W) float32, normalised; empty if features of a frozen network replace them.
     labels : (B,) int64. index : (B,) int64, position in the split.
     features : (B, d) float32, precomputed penultimate features, or None.
+    drawn : what a procedure has drawn for the step, by name.
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     index: torch.Tensor
     features: torch.Tensor | None = None
+    drawn: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def copied(self) -> "Batch":
+        """Return the batch with copies of its tensors."""
+        features = None if self.features is None else self.features.clone()
+        drawn = {name: tensor.clone() for name, tensor in self.drawn.items()}
+        return Batch(self.images.clone(), self.labels.clone(), self.index.clone(), features, drawn)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All tensors of the batch."""
+        features = [] if self.features is None else [self.features]
+        return [self.images, self.labels, self.index, *features, *self.drawn.values()]
 
 
 class Split(Protocol):

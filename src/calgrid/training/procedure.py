@@ -117,10 +117,16 @@ class Procedure(Generic[Model]):
         """
         model.train()
 
+    def draw(self, batch: Batch) -> Batch:
+        """Return the batch of a step with all that is random on the CPU, or read from the device:
+        mixed images, or tensors in ``drawn``. It is not part of a CUDA graph.
+        """
+        return batch
+
     def forward_loss(
         self, model: Model, loss: LossFunction, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (B, K) and the scalar loss of a training batch."""
+        """Return logits (B, K) and the scalar loss of a training batch of :meth:`draw`."""
         features = self.features(model, batch)
         logits = model.head(features)
         return logits, loss(logits, batch.labels, features=features, index=batch.index)

@@ -342,11 +342,11 @@ class TrainingProtocol(Protocol):
     )
     cuda_graph: Literal["auto", True, False] = Field(
         "auto",
-        description="Whether an NVIDIA GPU is given all operations of the network in a training "
-        "step at once, as a CUDA graph, instead of one by one, which takes longer where they are "
-        "small. auto uses one where the procedure and PyTorch allow it, on one GPU, unless "
-        "deterministic is true; true refuses what cannot have one. The last batch of an epoch, if "
-        "it is smaller, evaluation, second stages and CPUs have none.",
+        description="Whether an NVIDIA GPU is given all operations of a training step at once, as "
+        "a CUDA graph, instead of one by one, which takes longer where they are small. auto uses "
+        "one where procedure and loss allow it, on one GPU, unless deterministic is true; true "
+        "refuses what cannot have one. The first steps, the last batch of an epoch, if it is "
+        "smaller, evaluation and CPUs have none.",
     )
     head_dropout: Fraction | None = Field(
         None,

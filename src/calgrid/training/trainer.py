@@ -22,14 +22,14 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from calgrid.backbones.base import Backbone, Network
+from calgrid.backbones.base import Network
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment, policies
 from calgrid.training.averages import Average, first_averaged
-from calgrid.training.cuda_graph import GraphedFeatures
+from calgrid.training.cuda_graph import GraphedStep, side_stream
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
@@ -141,23 +141,24 @@ class Trainer:
         self.resume_path = folder / RESUME_FILE
         self.resume_every = resume_every
         self._restore()
+        self.graph: GraphedStep | None = None
         if protocol.cuda_graph and self.device.type == "cuda":
             self._use_cuda_graph()
 
     def _use_cuda_graph(self) -> None:
-        """Make the network a CUDA graph, unless it is ``auto`` and PyTorch cannot."""
+        """Make steps CUDA graphs, whose learning rates are tensors."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.zeros((), device=self.device)  # set before each step
         size = min(self.protocol.batch_size, len(self.train_images))
-        batch = self.train_images.batch(torch.arange(size, device=self.device))
-        try:
-            with environment.explained(self.title):
-                graphed = GraphedFeatures(cast(Backbone, self.model), batch.images, self.autocast)
-        except RuntimeError as error:
-            said = f"{self.title}: the network cannot be a CUDA graph; PyTorch says: {error}"
-            if self.protocol.cuda_graph == "auto":
-                log(f"{said}; it is trained without.")
-                return
-            raise ConfigError(f"{said}; leave cuda_graph out of the protocol.") from error
-        self.model.features = graphed  # type: ignore[assignment]
+        self.graph = GraphedStep(
+            self._compute, size, self.loss, self.procedure, self._refuse_cuda_graph, self.title
+        )
+
+    def _refuse_cuda_graph(self, reason: str) -> None:
+        said = f"{self.title}: a training step cannot be a CUDA graph, because {reason}"
+        if self.protocol.cuda_graph is True:
+            raise ConfigError(f"{said}; leave cuda_graph out of the protocol.")
+        log(f"{said}; it is trained without.")
 
     def run(self, stop: StopRequest) -> TrainingState:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
@@ -166,11 +167,16 @@ class Trainer:
         clock = environment.clock(self.device)
         before, begin = position.seconds, clock()
         last_save = time.monotonic()
-        with Progress(self.title, epochs, "epoch", position.epoch) as progress:
+        with (
+            side_stream(self.graph is not None),
+            Progress(self.title, epochs, "epoch", position.epoch) as progress,
+        ):
             while position.epoch < epochs:
                 batches = self._batches(position.epoch, position.step)
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
+                if self.graph is not None:
+                    self.graph.begin_epoch()
                 if position.epoch >= self.protocol.epochs and position.step == 0:
                     self.optimizer.state.clear()
                 while position.step < self.steps:
@@ -208,10 +214,24 @@ class Trainer:
     def _train_step(self, index: torch.Tensor) -> None:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
-        batch = self._augmented(index, epoch, step)
+        batch = self.procedure.draw(self._augmented(index, epoch, step))
         rate = self._rate(epoch, step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["factor"]
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate * group["factor"])
+            else:
+                group["lr"] = rate * group["factor"]
+        compute = self._compute if self.graph is None else self.graph
+        logits = compute(batch)
+        self.procedure.after_step(self.model)
+        if self.lookahead is not None and epoch < self.protocol.epochs:
+            self.lookahead.after_step(epoch * self.steps + step + 1)
+        if "ema" in self.averages:
+            self.averages["ema"].add(1 - self.protocol.ema.decay)
+        self.loss.after_step(logits, batch.labels, batch.index)
+
+    def _compute(self, batch: Batch) -> torch.Tensor:
+        """Both passes and the step of the optimiser; return the logits (B, K)."""
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
                 logits, total = self._forward_loss(batch)
@@ -221,13 +241,8 @@ class Trainer:
         if self.protocol.clip_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.trained, self.protocol.clip_grad_norm)
         self.optimizer.step()
-        self.procedure.after_step(self.model)
-        if self.lookahead is not None and epoch < self.protocol.epochs:
-            self.lookahead.after_step(epoch * self.steps + step + 1)
-        if "ema" in self.averages:
-            self.averages["ema"].add(1 - self.protocol.ema.decay)
-        self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
+        return logits.detach()
 
     def _augmented(self, index: torch.Tensor, epoch: int, step: int) -> Batch:
         """Batch of the training images at ``index``, augmented for a step."""
@@ -270,7 +285,9 @@ class Trainer:
             **{f"train_{name}": value * count for name, value in parts.items()},
         }
         for name, value in sums.items():
-            self.position.sums[name] = self.position.sums.get(name, 0.0) + value.double()
+            if name not in self.position.sums:
+                self.position.sums[name] = torch.zeros_like(value, dtype=torch.float64)
+            self.position.sums[name] += value
 
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
@@ -297,7 +314,7 @@ class Trainer:
         self.loss.end_epoch(position.epoch, val_logits[feedback], val_labels[feedback])
         row = {
             "epoch": position.epoch,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self._rate(position.epoch, self.steps - 1),
             **means,
             "val_accuracy": val_accuracy,
             **loss_parts(logits, labels),
@@ -311,7 +328,9 @@ class Trainer:
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol.checkpoints:
                     position.chosen[checkpoint] = copied(self.states())
-        position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
+        for total in position.sums.values():
+            total.zero_()
+        position.epoch, position.step = position.epoch + 1, 0
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
     def _finish_averages(self) -> None:
@@ -334,8 +353,6 @@ class Trainer:
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None
-        if isinstance(self.model.features, GraphedFeatures):  # has the momentum of the training
-            del self.model.features
         for step, index in enumerate(self._batches(self.position.epoch) if layers else ()):
             seed_global(self.device, self.seed, "step", self.position.epoch, step)
             batch = self._augmented(index, self.position.epoch, step)
@@ -441,8 +458,13 @@ def build_optimizer(
     ]
     if faster := [each for each in parameters if id(each) in apart]:
         groups.append({"params": faster, "factor": factor, "weight_decay": weight_decay / factor})
+    # one operation for all tensors on a GPU, where it reads the rate from a tensor, as a CUDA graph
+    # needs
+    fused = parameters[0].device.type == "cuda"
     if options.name == "adamw":
-        return _without_compiler(torch.optim.AdamW)(groups, lr=lr, weight_decay=weight_decay)
+        return _without_compiler(torch.optim.AdamW)(
+            groups, lr=lr, weight_decay=weight_decay, fused=fused, capturable=fused
+        )
     return _without_compiler(torch.optim.SGD)(
         groups,
         lr=lr,
@@ -450,7 +472,8 @@ def build_optimizer(
         weight_decay=weight_decay,
         nesterov=options.nesterov,
         # also on a CPU, where the default, one tensor after the other, gives the same numbers later
-        foreach=True,
+        foreach=not fused,
+        fused=fused,
     )
 
 
