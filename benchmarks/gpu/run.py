@@ -26,6 +26,8 @@ from calgrid import forkserver
 
 #: modules with ``waves``
 PARTS = ("checks", "speed", "recipe", "grid", "several")
+#: how pieces begin: with nothing of each other or of this process, which may have used the GPU
+PIECES = multiprocessing.get_context("forkserver")
 #: seconds for which no piece is begun, and that one which is stopped has to end
 LEAST, GRACE = 5, 5
 #: of a row, not shown as figures
@@ -43,8 +45,7 @@ def main() -> None:
         raise SystemExit(f"Name parts of {', '.join(PARTS)}.")
     options.out, options.work = options.out.absolute(), options.work.absolute()
     os.environ.update(environment())
-    multiprocessing.set_start_method("forkserver")
-    multiprocessing.set_forkserver_preload(PRELOADED)
+    PIECES.set_forkserver_preload(PRELOADED)
     forkserver.start()
     failed = [part for part in options.parts or PARTS if not Part(part, options).run()]
     raise SystemExit(bool(failed))
@@ -109,9 +110,9 @@ class Part:
         if piece.lacks or limit - begin < LEAST:
             self.add(piece, {"not_run": piece.lacks or "no time left"})
             return
-        receiver, sender = multiprocessing.Pipe(duplex=False)
+        receiver, sender = PIECES.Pipe(duplex=False)
         log = self.options.out / f"{self.name}.log"
-        process = multiprocessing.Process(target=_child, args=(piece, self.options, sender, log))
+        process = PIECES.Process(target=_child, args=(piece, self.options, sender, log))
         process.start()
         sender.close()
         figures: Figures = {}
@@ -146,9 +147,9 @@ def _child(piece: Piece, options: argparse.Namespace, sender: Connection, log: P
     """Send what a piece yields; what it and its commands print goes to the log."""
     os.setsid()
     log.parent.mkdir(parents=True, exist_ok=True)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(target, stream)
+    with log.open("ab") as target:
+        for stream in (1, 2):
+            os.dup2(target.fileno(), stream)
     try:
         for figures in piece.measure(options):
             sender.send(figures)

@@ -13,6 +13,7 @@ import torch
 from checks import LOSS_TOLERANCE, PLAIN, resumed
 from kit import Figures, Piece, Runs, Wave, command, empty, environment
 
+from calgrid import forkserver
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import HISTORY, TRAIN
 
@@ -27,12 +28,12 @@ def waves(options: argparse.Namespace) -> list[Wave]:
     counts = [count for count in (1, 2, 4, 8) if count <= most]
     lacks = "" if len(counts) > 1 else "two GPUs are needed"
     made = [Piece("data", 120, functools.partial(prepared, counts), lacks)]
-    for method in METHODS:
+    for method in METHODS[:1] if options.rehearse else METHODS:
         for name, measure in {"interrupted": interrupted, "against one GPU": equal}.items():
             call = functools.partial(measure, counts, method)
             made.append(Piece(f"{name}: {method}", 120, call, lacks))
     for count in counts:
-        made.append(Piece(f"{count} GPUs", 120, functools.partial(speed, counts, count), lacks))
+        made.append(Piece(f"speed of {count}", 120, functools.partial(speed, counts, count), lacks))
     return [(1, made)]
 
 
@@ -40,6 +41,7 @@ def copies(counts: list[int], options: argparse.Namespace) -> tuple[Runs, Runs]:
     """The same runs twice."""
     if not torch.cuda.is_available():
         os.environ["CALGRID_PLUGINS"] = str(options.work / "own")
+        os.environ.pop(forkserver.ADDRESS, None)  # the server does not know them
     protocols: dict[str, Any] = {}
     for count in counts:
         protocols[f"exact_{count}"] = {**PLAIN, "epochs": 2, "precision": "fp32", "gpus": count}

@@ -89,7 +89,7 @@ def waves(options: argparse.Namespace) -> list[Wave]:
     if not options.rehearse:
         for backbone in ("airbench64", "resnet9", "resnet20"):
             made += pieces(backbone, "bf16", ours)
-    made += pieces(first, "fp32", [*ours, "by_hand", "usual"])
+        made += pieces(first, "fp32", [*ours, "by_hand", "usual"])
     return [(1, made)]
 
 
