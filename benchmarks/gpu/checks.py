@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,10 +35,12 @@ PLAIN = {
     "optimizer": {"lr": 0.01},
     "batch_size": 64,
 }
-#: a line of ``pytest -v``, alone or of several processes
-OUTCOME = re.compile(
-    r"^(?:\[gw\d+\] \[ *\d+%\] (?P<after>[A-Z]+) (?P<first>tests/.+)"
-    r"|(?P<second>tests/\S.*) (?P<before>PASSED|FAILED|ERROR|SKIPPED)\b.*)"
+#: lines of ``pytest -v``, of one process and of several; and of its summary, for files that cannot be
+#: imported
+OUTCOMES = (
+    re.compile(r"(?P<name>tests/\S.*?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b"),
+    re.compile(r"\[gw\d+\] \[ *\d+%\] (?P<outcome>[A-Z]+) (?P<name>tests/.*\S)"),
+    re.compile(r"(?P<outcome>ERROR) (?P<name>tests/[^ :]+)(?: - |$)"),
 )
 NOT_IN_MAKE_TEST = "not (workflow or slow or slurm)"
 
@@ -108,21 +111,25 @@ def tests(*arguments: str | Path) -> functools.partial[Iterator[Figures]]:
 
 def _tests(arguments: tuple[str | Path, ...], options: argparse.Namespace) -> Iterator[Figures]:
     """Outcomes of tests, with the names of those that fail, as soon as they are known."""
-    call = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *map(str, arguments)]
+    call = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+    call += ["--continue-on-collection-errors", *map(str, arguments)]
     process = subprocess.Popen(call, cwd=HOME, stdout=subprocess.PIPE, text=True, env=environment())
-    counts, failed, told = dict.fromkeys(("PASSED", "SKIPPED"), 0), [], time.monotonic()
+    outcomes: dict[str, str] = {}
+    told = time.monotonic()
     for line in process.stdout or ():
         print(line, end="", flush=True)
-        if found := OUTCOME.match(line):
-            outcome = found["after"] or found["before"]
-            counts[outcome] = counts.get(outcome, 0) + 1
-            if outcome in ("FAILED", "ERROR"):
-                failed.append((found["first"] or found["second"]).strip())
+        if found := next(filter(None, (form.match(line) for form in OUTCOMES)), None):
+            outcomes.setdefault(found["name"], found["outcome"])
             if time.monotonic() > told + 1:
                 told = time.monotonic()
-                yield {**counts, "failed": failed}
-    # 5: no test was selected
-    yield {**counts, "failed": failed, "ok": process.wait() in (0, 5)}
+                yield counted(outcomes)
+    yield {**counted(outcomes), "ok": process.wait() in (0, 5)}  # 5: no test was selected
+
+
+def counted(outcomes: dict[str, str]) -> Figures:
+    """Numbers of outcomes, and the tests that fail."""
+    failed = [name for name, outcome in outcomes.items() if outcome in ("FAILED", "ERROR")]
+    return {**Counter(outcomes.values()), "failed": failed}
 
 
 def interrupted(precision: str, options: argparse.Namespace) -> Iterator[Figures]:

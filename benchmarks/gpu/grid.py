@@ -35,7 +35,7 @@ def waves(options: argparse.Namespace) -> list[Wave]:
 
 def all_runs(options: argparse.Namespace) -> Runs:
     """Runs of all methods and seeds."""
-    return runs(options, [options.protocol], methods=list(METHODS), seeds=list(SEEDS))
+    return runs(options, "grid", [options.protocol], methods=list(METHODS), seeds=list(SEEDS))
 
 
 def prepared(options: argparse.Namespace) -> Iterator[Figures]:

@@ -52,12 +52,12 @@ def protocols(options: argparse.Namespace, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def runs(options: argparse.Namespace, names: list[str], **grid: Any) -> Runs:
-    """Runs under some protocols of the study."""
+def runs(options: argparse.Namespace, part: str, names: list[str], **grid: Any) -> Runs:
+    """Runs of a part under some protocols of the study."""
     backbone = "resnet8" if options.rehearse else "resnet18"
     grids = [{"protocol": named(options, name), "backbones": [backbone], **grid} for name in names]
     subset = 500 if options.rehearse else None
-    return Runs(options, protocols(options, names), grids, subset, f"_{'_'.join(grid['methods'])}")
+    return Runs(options, protocols(options, names), grids, subset, f"_{part}")
 
 
 def named(options: argparse.Namespace, name: str) -> str:
@@ -73,7 +73,7 @@ def key_of(options: argparse.Namespace, made: Runs, name: str, method: str, seed
 
 def candidate_runs(options: argparse.Namespace) -> Runs:
     """A run of ``ce`` under each candidate."""
-    return runs(options, candidates(), methods=["ce"], seeds=[1])
+    return runs(options, "recipe", candidates(), methods=["ce"], seeds=[1])
 
 
 def prepared(options: argparse.Namespace) -> Iterator[Figures]:
