@@ -35,8 +35,7 @@ PLAIN = {
     "optimizer": {"lr": 0.01},
     "batch_size": 64,
 }
-#: lines of ``pytest -v``, of one process and of several; and of its summary, for files that cannot be
-#: imported
+#: lines of ``pytest -v``, of one process and of several, and of its summary for what has no other
 OUTCOMES = (
     re.compile(r"(?P<name>tests/\S.*?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b"),
     re.compile(r"\[gw\d+\] \[ *\d+%\] (?P<outcome>[A-Z]+) (?P<name>tests/.*\S)"),

@@ -2,7 +2,7 @@
 
 import argparse
 
-from calgrid.cli.options import data_root_option, flag, study
+from calgrid.cli.options import data_root_option, study
 from calgrid.configuration.cards import CARDS
 
 RUN = "cost:cost"
@@ -25,4 +25,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="hours of this GPU: speeds measured on it where there are some, else those of an A40",
     )
     measure = "time twenty training steps of each network here, at most about a minute each"
-    flag(speeds, "--measure", measure)
+    speeds.add_argument("--measure", action="store_true", help=measure)
