@@ -1,6 +1,4 @@
-"""What the scripts of this folder share: a study, runs by ``python -m calgrid``, the machine's
-description.
-"""
+"""What the parts share: pieces, runs by ``python -m calgrid``, the description of the machine."""
 
 import argparse
 import json
@@ -10,36 +8,48 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import torch
 
+from calgrid import threads
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.datasets import Prepared, open_prepared
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.records import MODEL, write_record
 
 HOME = Path(__file__).resolve().parents[2]
 
 
-def parser(description: str, minutes: float) -> argparse.ArgumentParser:
-    """Options that all scripts take."""
-    made = argparse.ArgumentParser(description=description.splitlines()[0])
-    made.add_argument("--out", type=Path, required=True, help="folder for what is measured")
-    made.add_argument(
-        "--work", type=Path, default=Path("gpu_work"), help="folder for data and runs (gpu_work)"
-    )
-    made.add_argument(
-        "--pictures", type=Path, help="folder with train.parquet and test.parquet; else the digits"
-    )
-    made.add_argument("--minutes", type=float, default=minutes, help="stop in time for this limit")
-    made.add_argument(
-        "--rehearse", action="store_true", help="tiny sizes, on the CPU where there is no GPU"
-    )
-    return made
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One measurement, made in a process of its own.
+
+    Attributes
+    ----------
+    name : of its row.
+    seconds : after which it is stopped.
+    measure : takes the options and yields figures, so that one that is stopped keeps some;
+        ``{"ok": False}`` among them says that a check fails.
+    lacks : why it cannot be made; empty if it can.
+    """
+
+    name: str
+    seconds: float
+    measure: Callable[[argparse.Namespace], Iterator[Figures]]
+    lacks: str = ""
+
+
+#: number of pieces at the same time, and the pieces
+Wave = tuple[int, list[Piece]]
 
 
 def device() -> str:
@@ -65,7 +75,7 @@ class Runs:
 
     Parameters
     ----------
-    options : parsed; see :func:`parser`.
+    options : with ``work`` and ``pictures``, see ``run.py``.
     protocols : variants of protocols, as in a configuration.
     grids : as in a configuration, without data set.
     subset : number of training pictures; all if None.
@@ -110,9 +120,13 @@ class Runs:
         write_record(self.plan_file, self.plan.file())
 
     def prepare(self) -> None:
-        """Prepare the data set."""
+        """Prepare the data set, unless it is there."""
         out = self.plan.data(self.dataset).folder
         self.calgrid("data", "--plan", self.plan_file, "--out", out, *self.data_root)
+
+    def data(self) -> Prepared:
+        """The prepared data set."""
+        return open_prepared(Path(self.plan.data(self.dataset).folder))
 
     def calgrid(self, *arguments: Any) -> None:
         """Run a command; what it says goes to a log, which is shown where it fails."""
@@ -165,18 +179,17 @@ def command(arguments: Iterable[Any]) -> list[str]:
 def environment() -> dict[str, str]:
     """Environment variables with which commands run the code of this checkout."""
     paths = os.pathsep.join(filter(None, [str(HOME / "src"), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": paths}
+    return {**os.environ, **dict.fromkeys(threads.VARIABLES, "1"), "PYTHONPATH": paths}
 
 
-def keep(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
-    """Write what was found beside its conditions."""
+def keep(options: argparse.Namespace, name: str, rows: list[Figures]) -> Path:
+    """Write rows beside the conditions that they were measured under; return the file."""
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{name}.json"
-    path.write_text(
-        json.dumps({"conditions": conditions(), "rehearsal": options.rehearse, **found}, indent=2)
-        + "\n"
-    )
-    print(f"\n{path}", flush=True)
+    content = {"conditions": conditions(), "rehearsal": options.rehearse, "rows": rows}
+    path.with_suffix(".new").write_text(json.dumps(content, indent=2) + "\n")
+    path.with_suffix(".new").replace(path)
+    return path
 
 
 def empty(folder: Path) -> Path:

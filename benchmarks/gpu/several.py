@@ -1,21 +1,19 @@
-"""Is a training on several GPUs that of one, the same after an interruption, and how fast is it?
+"""Is a training on several GPUs that of one, the same after an interruption, and how fast is it?"""
 
-::
-
-    python benchmarks/gpu/several.py --pictures FOLDER --out OUT
-"""
-
+import argparse
+import functools
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.parquet as pq
 import torch
-from correctness import LOSS_TOLERANCE, PLAIN, resumed
-from kit import Runs, command, empty, environment, keep, parser
+from checks import LOSS_TOLERANCE, PLAIN, resumed
+from kit import Figures, Piece, Runs, Wave, command, empty, environment
 
-from calgrid.datasets import open_prepared
+from calgrid import forkserver
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import HISTORY, TRAIN
 
@@ -24,21 +22,26 @@ BACKBONE = "resnet18"
 METHODS = ("mdca", "fedlas_ls")
 
 
-def main() -> None:
-    """Train on one, two, four and eight GPUs, as there are; exit code 1 where a check fails."""
-    options = parser(__doc__, 9).parse_args()
-    empty(options.work)
+def waves(options: argparse.Namespace) -> list[Wave]:
+    """Pieces of this part, one after the other."""
     most = 2 if options.rehearse else torch.cuda.device_count()
     counts = [count for count in (1, 2, 4, 8) if count <= most]
-    if len(counts) < 2:
-        raise SystemExit("This machine has one GPU or none: several.py needs two or more.")
-    backbone = BACKBONE
-    if not torch.cuda.is_available():  # where batch normalisation cannot be shared
-        backbone = "plain_network"
-        own = options.work.absolute() / "own"
-        made = command(["new", "backbone", backbone, "--into", own])
-        subprocess.run(made, check=True, env=environment(), capture_output=True)
-        os.environ["CALGRID_PLUGINS"] = str(own)
+    lacks = "" if len(counts) > 1 else "two GPUs are needed"
+    made = [Piece("data", 120, functools.partial(prepared, counts), lacks)]
+    for method in METHODS[:1] if options.rehearse else METHODS:
+        for name, measure in {"interrupted": interrupted, "against one GPU": equal}.items():
+            call = functools.partial(measure, counts, method)
+            made.append(Piece(f"{name}: {method}", 120, call, lacks))
+    for count in counts:
+        made.append(Piece(f"speed of {count}", 120, functools.partial(speed, counts, count), lacks))
+    return [(1, made)]
+
+
+def copies(counts: list[int], options: argparse.Namespace) -> tuple[Runs, Runs]:
+    """The same runs twice."""
+    if not torch.cuda.is_available():
+        os.environ["CALGRID_PLUGINS"] = str(options.work / "own")
+        os.environ.pop(forkserver.ADDRESS, None)  # the server does not know them
     protocols: dict[str, Any] = {}
     for count in counts:
         protocols[f"exact_{count}"] = {**PLAIN, "epochs": 2, "precision": "fp32", "gpus": count}
@@ -49,30 +52,58 @@ def main() -> None:
             protocol["augmentation"] = {"crop_padding": 0, "flip": False}
             protocol["batch_size"] = 20
     grids = [
-        {"protocol": name, "backbones": [backbone], "methods": list(METHODS), "seeds": [1]}
+        {"protocol": name, "backbones": [backbone()], "methods": list(METHODS), "seeds": [1]}
         for name in protocols
     ]
-    runs, again = (Runs(options, protocols, grids, copy=copy) for copy in ("", "_again"))
-    for each in (runs, again):
-        each.prepare()
-    found: dict[str, dict[str, Any]] = {}
-    for method in METHODS:
-        keys = {count: runs.key(f"exact_{count}", backbone, method) for count in counts}
-        found[f"resumed_{method}"] = resumed(runs, again, keys[counts[-1]])
-        for count, key in keys.items():
-            runs.calgrid(*runs.train_command(key))
-            difference = abs(loss(runs, key) / loss(runs, keys[1]) - 1)
-            ok = difference <= LOSS_TOLERANCE["fp32"]
-            found[f"{method}_{count}"] = {"ok": ok, "loss_difference": difference}
-    for count in counts:
-        key = runs.key(f"fast_{count}", backbone, METHODS[0])
+    subset = 500 if options.rehearse else None
+    first, second = (
+        Runs(options, protocols, grids, subset, copy) for copy in ("_several", "_several_again")
+    )
+    return first, second
+
+
+def backbone() -> str:
+    """A network; on the CPU one without batch normalisation, which processes cannot share there."""
+    return BACKBONE if torch.cuda.is_available() else "plain_network"
+
+
+def prepared(counts: list[int], options: argparse.Namespace) -> Iterator[Figures]:
+    """Prepare data for both copies of the runs."""
+    if not torch.cuda.is_available():
+        own = empty(options.work / "own")
+        made = command(["new", "backbone", backbone(), "--into", own])
+        subprocess.run(made, check=True, env=environment(), capture_output=True)
+    for copy in ("_several", "_several_again"):
+        empty(options.work / f"results{copy}")
+    for runs in copies(counts, options):
+        runs.prepare()
+    yield {"ok": True}
+
+
+def interrupted(counts: list[int], method: str, options: argparse.Namespace) -> Iterator[Figures]:
+    """Train on all GPUs once without and once with an interruption."""
+    runs, again = copies(counts, options)
+    yield resumed(runs, again, runs.key(f"exact_{counts[-1]}", backbone(), method))
+
+
+def equal(counts: list[int], method: str, options: argparse.Namespace) -> Iterator[Figures]:
+    """Compare the first epoch on several GPUs with that on one."""
+    runs, _ = copies(counts, options)
+    keys = {count: runs.key(f"exact_{count}", backbone(), method) for count in counts}
+    differences = {}
+    for count, key in keys.items():
         runs.calgrid(*runs.train_command(key))
-        speed = images_per_second(runs, key, count)
-        found[f"speed_{count}"] = {"ok": True, "images_per_second": speed}
-    keep(options, "several", found)
-    for name, each in found.items():
-        print(f"| {name} | {each} |")
-    raise SystemExit(not all(each["ok"] for each in found.values()))
+        differences[count] = abs(loss(runs, key) / loss(runs, keys[1]) - 1)
+        ok = max(differences.values()) <= LOSS_TOLERANCE["fp32"]
+        yield {"ok": ok, "loss_difference": differences}
+
+
+def speed(counts: list[int], count: int, options: argparse.Namespace) -> Iterator[Figures]:
+    """Images a second on some GPUs."""
+    runs, _ = copies(counts, options)
+    key = runs.key(f"fast_{count}", backbone(), METHODS[0])
+    runs.calgrid(*runs.train_command(key))
+    yield {"images_s": images_per_second(runs, key, count)}
 
 
 def loss(runs: Runs, key: RunKey) -> float:
@@ -83,10 +114,5 @@ def loss(runs: Runs, key: RunKey) -> float:
 def images_per_second(runs: Runs, key: RunKey, count: int) -> float:
     """Training images per second, with validation after each epoch."""
     record = json.loads((runs.trained(key) / TRAIN).read_text())
-    data = open_prepared(runs.plan.data(runs.dataset).folder)
-    images = len(data.splits["train"]) * record["epochs"]
+    images = len(runs.data().splits["train"]) * record["epochs"]
     return images * count / record["seconds"]  # of all GPUs
-
-
-if __name__ == "__main__":
-    main()

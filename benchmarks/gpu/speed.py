@@ -1,44 +1,42 @@
-"""Images a second of training: calgrid, also with CUDA graphs, the usual loop, a loop written by
-hand, several runs at once.
+"""Images a second: trainings of calgrid under changes of its protocol, loops by hand, several
+trainings at once, a whole training and a prediction.
 
-::
-
-    python benchmarks/gpu/speed.py --out OUT --minutes 9
-
-Random 32x32 images, batches of 256, crops and flips, SGD. Each figure is the best of the timed
-epochs after one that warms up; validation is left out. The peak is that of a large matrix product
-on the same device in the same precision (fp32: TF32).
+Random 32x32 images, batches of 256, crops and flips, SGD. Each figure of steps is the best of the
+timed epochs after one that warms up. The peak is that of a large matrix product on the same device
+in the same precision (fp32: TF32).
 """
 
+import argparse
+import functools
+import json
+import math
+import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from kit import device, keep, parser
+from kit import HOME, Figures, Piece, Runs, Wave, device, empty
 from PIL import Image
 from torch import nn
 from torchvision import transforms
 
+from calgrid import forkserver
 from calgrid.backbones import build_backbone
 from calgrid.components.registry import describe
-from calgrid.losses import build_loss
-from calgrid.procedures import build_procedure
-from calgrid.training import environment
-from calgrid.training.data import DeviceImages
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import ImageSplit, Prepared
+from calgrid.jobs.train import build_trainer
+from calgrid.storage.layout import RunKey
+from calgrid.storage.records import PREDICT, TRAIN
+from calgrid.training.environment import prepare
 from calgrid.training.interrupt import StopRequest
-from calgrid.training.protocol import (
-    Augmentation,
-    Optimizer,
-    Schedule,
-    TrainingProtocol,
-)
+from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.trainer import Trainer
 
 CLASSES, SIDE, BATCH, PADDING = 10, 32, 256, 4
@@ -46,66 +44,74 @@ MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 #: floating-point operations of a training step for each multiply-add of a forward pass: forward 2,
 #: backward 4
 OPERATIONS = 6
-AT_ONCE = (1, 2, 4)
+#: a training of calgrid -> changes of the protocol `evening`
+CHANGES: dict[str, dict[str, Any]] = {
+    "as_graph": {"cuda_graph": True},
+    "calgrid": {"cuda_graph": False},
+    "compiled": {"compile": True},
+}
+AT_ONCE = (2, 4)
 
 
-def main() -> None:
-    """Measure what fits into the time, most telling figures first."""
-    made = parser(__doc__, 9)
-    made.add_argument(
-        "--one",
-        nargs=2,
-        metavar=("BACKBONE", "PRECISION"),
-        help="one run of calgrid, for --at-once",
-    )
-    options = made.parse_args()
-    size, epochs = (512, 1) if options.rehearse else (20480, 3)
-    backbones = ("resnet8",) if options.rehearse else ("resnet18", "resnet50", "resnet110")
-    where = torch.device(device())
-    if options.one:
-        print(calgrid(*options.one, where, size, epochs))
-        return
-    end = time.monotonic() + 60 * options.minutes
-    rows: list[dict[str, Any]] = []
-    tops = {
-        precision: peak(where, precision, 512 if options.rehearse else 8192)
-        for precision in ("bf16", "fp32")
+def waves(options: argparse.Namespace) -> list[Wave]:
+    """Pieces of this part, most telling figures first; nothing runs beside another."""
+    loops: dict[str, Callable[..., Figures]] = {
+        **{name: functools.partial(calgrid, each) for name, each in CHANGES.items()},
+        "by_hand": by_hand,
+        "by_hand_compiled": functools.partial(by_hand, compiled=True),
+        "usual": usual,
     }
-    work: list[tuple[str, str, str, Callable[..., float]]] = [
-        (loop.__name__, backbone, precision, loop)
-        for precision in ("bf16", "fp32")
-        for backbone in backbones
-        for loop in (calgrid, as_graph, by_hand, usual)
+    lacks = {}
+    for name, changes in CHANGES.items():
+        unknown = changes.keys() - TrainingProtocol.model_fields.keys()
+        lacks[name] = f"protocols have no key {', '.join(sorted(unknown))}" if unknown else ""
+    if options.rehearse:  # a minute on a core
+        lacks["compiled"] = lacks["by_hand_compiled"] = "left out of a rehearsal"
+    backbones = ("resnet8",) if options.rehearse else ("resnet18", "resnet50", "resnet110")
+    first = backbones[0]
+
+    def pieces(backbone: str, precision: str, names: list[str]) -> list[Piece]:
+        made = []
+        for name in names:
+            measure = functools.partial(row, name, loops[name], backbone, precision)
+            title = f"{backbone}, {precision}: {name}"
+            made.append(Piece(title, 90, measure, lacks.get(name, "")))
+        return made
+
+    ours = [*CHANGES]
+    made = [
+        *pieces(first, "bf16", [*loops]),
+        Piece("training and prediction", 150, whole),
+        *(Piece(f"{n} at once", 90, functools.partial(at_once, n, first)) for n in AT_ONCE),
     ]
-    for name, backbone, precision, loop in work:
-        if time.monotonic() > end:
-            break
-        rate = loop(backbone, precision, where, size, epochs)
-        operations = OPERATIONS * describe("backbone", backbone).info["macs"] * rate
-        share = operations / tops[precision]
-        epoch = 50_000 / rate
-        rows.append(
-            {
-                "loop": name,
-                "backbone": backbone,
-                "precision": precision,
-                "images_s": rate,
-                "peak_share": share,
-            }
-        )
-        print(
-            f"| {name} | {backbone} | {precision} | {rate:,.0f} | {epoch:.1f} | {share:.1%} |",
-            flush=True,
-        )
-    together = {}
-    for count in AT_ONCE:
-        if time.monotonic() < end:
-            together[count] = at_once(count, backbones[0], options)
-            print(
-                f"| {count} at once | {backbones[0]} | bf16 | {together[count]:,.0f} | | |",
-                flush=True,
-            )
-    keep(options, "speed", {"rows": rows, "peak_flops": tops, "images_s_at_once": together})
+    for backbone in backbones[1:]:
+        made += pieces(backbone, "bf16", [*ours, "by_hand"])
+    if not options.rehearse:
+        for backbone in ("airbench64", "resnet9", "resnet20"):
+            made += pieces(backbone, "bf16", ours)
+        made += pieces(first, "fp32", [*ours, "by_hand", "usual"])
+    return [(1, made)]
+
+
+def row(
+    name: str,
+    loop: Callable[..., Figures],
+    backbone: str,
+    precision: str,
+    options: argparse.Namespace,
+) -> Iterator[Figures]:
+    """Figures of one loop."""
+    about = {"loop": name, "backbone": backbone, "precision": precision}
+    figures = about | loop(backbone, precision, *sizes(options))
+    yield figures
+    top = peak(torch.device(device()), precision, 512 if options.rehearse else 8192)
+    operations = OPERATIONS * describe("backbone", backbone).info["macs"] * figures["images_s"]
+    yield {"peak_flops": top, "peak_share": operations / top}
+
+
+def sizes(options: argparse.Namespace) -> tuple[int, int]:
+    """Training images and timed epochs."""
+    return (512, 1) if options.rehearse else (20480, 3)
 
 
 def peak(where: torch.device, precision: str, side: int) -> float:
@@ -126,76 +132,69 @@ def peak(where: torch.device, precision: str, side: int) -> float:
 
 
 class TimedTrainer(Trainer):
-    """A trainer that knows the seconds of each epoch, validation left out."""
+    """A trainer that knows the seconds of the steps of each epoch, and of what follows them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.seconds: list[float] = []
+        self.steps_took: list[float] = []
+        self.rest_took: list[float] = []
         self._begin = time.perf_counter()
 
     def _finish_epoch(self) -> dict[str, float]:
         wait(self.device)
-        self.seconds.append(time.perf_counter() - self._begin)
+        between = time.perf_counter()
+        self.steps_took.append(between - self._begin)
         shown = super()._finish_epoch()
         wait(self.device)
         self._begin = time.perf_counter()
+        self.rest_took.append(self._begin - between)
         return shown
 
 
 def calgrid(
-    backbone: str,
-    precision: str,
-    where: torch.device,
-    size: int,
-    epochs: int,
-    cuda_graph: bool = False,
-) -> float:
-    """The training loop of calgrid: images on the device, augmentation of whole batches."""
-    environment.prepare(where, 1)
-    protocol = TrainingProtocol(
-        epochs=epochs + 1,
-        batch_size=BATCH,
-        drop_last=True,
-        optimizer=Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True),
-        schedule=Schedule(name="constant"),
-        augmentation=Augmentation(crop_padding=PADDING, flip=True),
-        clip_grad_norm=2.0,
-        cuda_graph=cuda_graph,
-        checkpoints=["last"],
-    )
-    images, labels = pictures(size)
-    train = DeviceImages(images, labels, MEAN, STD, where, channels_last=True)
-    val = DeviceImages(images[:10], labels[:10], MEAN, STD, where, channels_last=True)
-    procedure = build_procedure("standard")
-    model = procedure.build_model(build_backbone(backbone, CLASSES), CLASSES)
-    model = model.to(where, memory_format=torch.channels_last)
-    loss = build_loss("ce", CLASSES).to(where)
+    changes: dict[str, Any], backbone: str, precision: str, size: int, epochs: int
+) -> Figures:
+    """A training of calgrid on random images: steps, and the validation of a tenth as many."""
+    where = torch.device(device())
+    protocol = {"base": "evening", "epochs": epochs + 1, "precision": precision, **changes}
+    protocol["schedule"] = {"warmup_epochs": 0}
+    grid = {
+        "protocol": "timed",
+        "datasets": ["cifar10"],
+        "backbones": [backbone],
+        "methods": ["ce"],
+        "seeds": [1],
+    }
+    study = {"study": "speed", "data_root": ".", "protocols": {"timed": protocol}, "grids": [grid]}
+    spec = Plan(Study(study, HOME)).train(RunKey("timed", "cifar10", backbone, "ce", 1)).spec
+    prepare(where, 1, deterministic=False)
+    splits = {}
+    for name, count in {"train": size, "val": size // 10, "test": 1}.items():
+        splits[name] = ImageSplit(*pictures(count))
+    data = Prepared("random", "dataset", CLASSES, MEAN, STD, splits, (), {})
     with tempfile.TemporaryDirectory() as folder, StopRequest() as stop:
-        settings = {
-            "seed": 1,
-            "autocast": precision == "bf16" and environment.computes_bf16(where),
-            "folder": Path(folder),
-            "resume_every": 1e9,
-            "title": "speed",
-        }
-        trainer = TimedTrainer(model, loss, procedure, protocol, train, val, **settings)
+        trainer = build_trainer(spec, data, None, where, Path(folder), math.inf, TimedTrainer)
         trainer.run(stop)
-    return size // BATCH * BATCH / min(trainer.seconds[1:])
+    return {
+        "images_s": size // BATCH * BATCH / min(trainer.steps_took[1:]),
+        "validation_images_s": size // 10 / min(trainer.rest_took[1:]),
+        "first_epoch_s": trainer.steps_took[0],
+    }
 
 
-def as_graph(backbone: str, precision: str, where: torch.device, size: int, epochs: int) -> float:
-    """The training loop of calgrid with the network as a CUDA graph."""
-    return calgrid(backbone, precision, where, size, epochs, cuda_graph=True)
-
-
-def by_hand(backbone: str, precision: str, where: torch.device, size: int, epochs: int) -> float:
+def by_hand(
+    backbone: str, precision: str, size: int, epochs: int, compiled: bool = False
+) -> Figures:
     """A short loop that a careful author writes: images on the device, one crop and flip index a
-    batch.
+    batch; also with the network compiled.
     """
+    where = torch.device(device())
     images, labels = (torch.from_numpy(each).to(where) for each in pictures(size))
     images = nn.functional.pad(images, (PADDING,) * 4)
     mean, std = (torch.tensor(each, device=where).view(1, 3, 1, 1) * 255 for each in (MEAN, STD))
     model = build_backbone(backbone, CLASSES).to(where, memory_format=torch.channels_last)
+    if compiled:
+        model.compile()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, weight_decay=5e-4, nesterov=True)
     side = torch.arange(SIDE, device=where)
 
@@ -243,8 +242,9 @@ class Pictures(torch.utils.data.Dataset):
         return self.change(Image.fromarray(self.images[row])), int(self.labels[row])
 
 
-def usual(backbone: str, precision: str, where: torch.device, size: int, epochs: int) -> float:
+def usual(backbone: str, precision: str, size: int, epochs: int) -> Figures:
     """The usual loop: PIL transforms in workers of a DataLoader, ``.item()`` in each step."""
+    where = torch.device(device())
     workers = min(16, len(os.sched_getaffinity(0)))
     loader = torch.utils.data.DataLoader(
         Pictures(size),
@@ -254,6 +254,7 @@ def usual(backbone: str, precision: str, where: torch.device, size: int, epochs:
         pin_memory=where.type == "cuda",
         drop_last=True,
         persistent_workers=True,
+        multiprocessing_context="fork",
     )
     model = build_backbone(backbone, CLASSES).to(where)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, weight_decay=5e-4, nesterov=True)
@@ -276,13 +277,42 @@ def usual(backbone: str, precision: str, where: torch.device, size: int, epochs:
     return fastest(epoch, where, size // BATCH * BATCH, epochs)
 
 
-def at_once(count: int, backbone: str, options: Any) -> float:
-    """Images a second of all of several processes that train on one device at a time."""
-    command = [sys.executable, __file__, "--one", backbone, "bf16", "--out", str(options.out)]
-    command += ["--rehearse"] if options.rehearse else []
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    said = [process.communicate()[0] for process in processes]
-    return sum(float(text.strip().splitlines()[-1]) for text in said)
+def at_once(count: int, backbone: str, options: argparse.Namespace) -> Iterator[Figures]:
+    """Images a second of all of several trainings on one device."""
+    arguments = ({}, backbone, "bf16", *sizes(options))
+    with multiprocessing.get_context("fork").Pool(count) as pool:
+        rows = pool.starmap(calgrid, [arguments] * count)
+    yield {"images_s": sum(each["images_s"] for each in rows)}
+
+
+def whole(options: argparse.Namespace) -> Iterator[Figures]:
+    """Seconds of a training and a prediction by commands, each begun by a Python of its own."""
+    backbone, epochs = ("resnet8", 1) if options.rehearse else ("resnet18", 10)
+    protocol: dict[str, Any] = {
+        "base": "evening",
+        "epochs": epochs,
+        "schedule": {"warmup_epochs": 0},
+    }
+    if options.pictures is None:  # 8x8 pixels
+        protocol["augmentation"] = {"crop_padding": 0, "flip": False}
+    grid = {"protocol": "timed", "backbones": [backbone], "methods": ["ce"], "seeds": [1]}
+    empty(options.work / "results_speed")
+    runs = Runs(options, {"timed": protocol}, [grid], copy="_speed")
+    runs.prepare()
+    key = runs.key("timed", backbone, "ce")
+    os.environ.pop(forkserver.ADDRESS, None)
+    jobs = {
+        "training": (runs.train_command(key), runs.trained(key) / TRAIN),
+        "prediction": (runs.predict_command(key), runs.predicted(key) / PREDICT),
+    }
+    for name, (arguments, record) in jobs.items():
+        begin = time.perf_counter()
+        runs.calgrid(*arguments)
+        took, counted = time.perf_counter() - begin, json.loads(record.read_text())["seconds"]
+        yield {f"{name}_s": counted, f"{name}_start_s": took - counted}
+    counts = {name: len(split) for name, split in runs.data().splits.items()}
+    predicted = counts["val"] + counts["test"]
+    yield {"epochs": epochs, "images": counts["train"], "predictions_s": predicted / counted}
 
 
 def pictures(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -293,9 +323,11 @@ def pictures(size: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def fastest(epoch: Callable[[], None], where: torch.device, images: int, epochs: int) -> float:
+def fastest(epoch: Callable[[], None], where: torch.device, images: int, epochs: int) -> Figures:
     """Images a second of the fastest of some epochs, after one that warms up."""
+    begin = time.perf_counter()
     epoch()
+    first = time.perf_counter() - begin
     best = float("inf")
     for _ in range(epochs):
         wait(where)
@@ -303,14 +335,10 @@ def fastest(epoch: Callable[[], None], where: torch.device, images: int, epochs:
         epoch()
         wait(where)
         best = min(best, time.perf_counter() - begin)
-    return images / best
+    return {"images_s": images / best, "first_epoch_s": first}
 
 
 def wait(where: torch.device) -> None:
     """Wait until the device has done all that it was given."""
     if where.type == "cuda":
         torch.cuda.synchronize()
-
-
-if __name__ == "__main__":
-    main()

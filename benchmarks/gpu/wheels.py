@@ -9,8 +9,9 @@ these need.
 """
 
 import argparse
-from collections.abc import Collection
-from importlib.metadata import requires
+import tomllib
+from collections.abc import Collection, Iterable
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -34,9 +35,25 @@ def main() -> None:
 
 def pins(has: Collection[str]) -> list[str]:
     """Lines of the lock file for what is reached from calgrid without passing one of ``has``."""
+    found, _ = reached([Requirement(PACKAGE)], has)
+    lines = LOCK.read_text().splitlines()
+    return [line for line in lines if canonicalize_name(line.partition("==")[0]) in found]
+
+
+def missing() -> list[str]:
+    """What calgrid and Snakemake need and this machine lacks; calgrid may be a checkout alone."""
+    project = tomllib.loads((LOCK.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["train"], *extras["workflow"]]
+    return sorted(reached(map(Requirement, lines))[1])
+
+
+def reached(begin: Iterable[Requirement], has: Collection[str] = ()) -> tuple[set[str], set[str]]:
+    """Packages reached from some without passing one of ``has``, and those not installed."""
     seen = {canonicalize_name(name): set(Requirement(name).extras) for name in has}
     found: set[str] = set()
-    waiting = [Requirement(PACKAGE)]
+    lacking: set[str] = set()
+    waiting = [*begin]
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)
@@ -44,13 +61,17 @@ def pins(has: Collection[str]) -> list[str]:
             continue
         seen[name] = wanted.extras | seen.get(name, set())
         found.add(name)
-        for line in requires(wanted.name) or ():
+        try:
+            lines = requires(wanted.name) or ()
+        except PackageNotFoundError:
+            lacking.add(name)
+            continue
+        for line in lines:
             needed = Requirement(line)
             extras = ("", *wanted.extras)
             if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in extras):
                 waiting.append(needed)
-    lines = LOCK.read_text().splitlines()
-    return [line for line in lines if canonicalize_name(line.partition("==")[0]) in found]
+    return found, lacking
 
 
 if __name__ == "__main__":

@@ -60,6 +60,23 @@ def test_an_estimate_says_that_it_is_one(calgrid, configuration):
     assert "Stated by you" not in done.out
 
 
+def test_hours_of_a_card_say_what_was_measured_there(calgrid, configured, tmp_path):
+    grids = [{**GRID, "protocol": "evening", "methods": ["ce", "mit_l"]}, GRID]
+    path = configured({"study": "mine", "data_root": str(tmp_path), "grids": grids})
+    done = calgrid("cost", path, "--card", "h100")
+    assert "times of one GPU, an H100\n" in done.out
+    assert "Measured on one H100 (docs/gpu.md), images/s of training: resnet50 6,298 or 9,499" in (
+        done.out
+    )
+    assert "Estimated, not measured there: aclsline/resnet50." in done.out
+    stated = calgrid("cost", path, "--card", "h100", "--throughput", "resnet50=1000")
+    assert "Measured" not in stated.out
+    assert (
+        rows(stated.out)["total"]
+        == (rows(calgrid("cost", path, "--throughput", "resnet50=1000").out)["total"])
+    )
+
+
 def test_hours_on_several_gpus_are_those_of_all_together(calgrid, configuration):
     alone = calgrid("cost", configuration)
     study = yaml.safe_load(configuration.read_text())

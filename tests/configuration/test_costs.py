@@ -2,6 +2,7 @@
 
 import pytest
 
+from calgrid.configuration.cards import CARDS
 from calgrid.configuration.costs import (
     archive_bytes,
     backbone_info,
@@ -80,6 +81,34 @@ def test_a_stated_throughput_takes_the_place_of_the_estimate(costs):
     (run,) = costs(CIFAR, {"resnet50": 1000.0})
     assert run.train_hours == pytest.approx(350 * (45_000 + 5_000 / 3) / 1000 / 3600)
     assert run.predict_hours == pytest.approx(2 * 15_000 / 3 / 1000 / 3600)
+
+
+def test_a_card_gives_speeds_with_a_graph_and_without(study):
+    methods = ["ce", "mit_l", "tst"]  # of the second stage and of mit no CUDA graph is made
+    made = study({**CIFAR, "protocol": "evening", "methods": methods}, data_root="data")
+    plain, two_passes, second = run_costs(made, {}, card=CARDS["h100"])
+    share, val = 33_000 / 42_764, 5_000 / 3
+    assert plain.train_hours == pytest.approx(30 * (45_000 + val) / (share * 12_310) / 3600)
+    assert two_passes.train_hours == pytest.approx(30 * (90_000 + val) / (share * 8_162) / 3600)
+    assert second.train_hours == pytest.approx(5 * (15_000 + val) / (share * 8_162) / 3600)
+    assert plain.predict_hours == pytest.approx(15_000 / 4_500 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("change", "grid"),
+    [
+        ({"precision": "fp32"}, {}),
+        ({"deterministic": True}, {}),
+        ({"batch_size": 128}, {}),
+        ({"gpus": 2, "cuda_graph": False}, {}),
+        ({}, {"backbones": ["densenet121"]}),
+        ({}, {"datasets": ["tiny_imagenet"]}),
+    ],
+)
+def test_what_was_not_measured_on_a_card_is_estimated(study, change, grid):
+    protocols = {"p": {"base": "evening", **change}}
+    made = study({**CIFAR, "protocol": "p", **grid}, protocols=protocols, data_root="data")
+    assert run_costs(made, {}, card=CARDS["h100"]) == run_costs(made, {})
 
 
 def test_a_throughput_for_a_network_that_is_not_there_is_refused(costs, refuses):

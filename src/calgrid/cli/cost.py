@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
 from calgrid.cli.study_of import read_study
+from calgrid.configuration.cards import BATCH, CARDS, PASS_SECONDS_A_MULTIPLY_ADD, Card
 from calgrid.configuration.costs import (
     CORE_SLOWER,
     FORWARD_SHARE,
-    PASS_SECONDS_A_MULTIPLY_ADD,
     Place,
     RunCost,
     archive_bytes,
+    card_speed,
     count_classes,
     count_jobs,
     measured_runs,
@@ -39,15 +40,17 @@ def cost(options: argparse.Namespace) -> None:
     """
     throughput = dict(map(_stated, options.throughput))
     study = read_study(options.study, options.data_root)
-    without_gpu = study.config.device == "auto" and not gpu_here()
-    on_core, measured = without_gpu or study.config.device == "cpu", dict[Place, float]()
-    runs = run_costs(study, throughput, on_core=on_core)
+    card = CARDS.get(options.card)
+    without_gpu = card is None and study.config.device == "auto" and not gpu_here()
+    on_core = without_gpu or (card is None and study.config.device == "cpu")
+    measured = dict[Place, float]()
+    runs = run_costs(study, throughput, on_core=on_core, card=card)
     if options.measure:
         on_core, measured = _measured(study, throughput)
         runs = run_costs(study, throughput, measured, on_core)
     jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
-    processor = "core" if on_core else "GPU"
+    processor = "core" if on_core else "GPU" if card is None else f"GPU, an {card.name}"
     if without_gpu:
         processor += " (there is no GPU here; for those of a cluster, write 'device: cuda')"
     lines = [
@@ -64,7 +67,7 @@ def cost(options: argparse.Namespace) -> None:
             "",
             *_disk(study, runs),
             "",
-            *_assumptions(study, throughput, measured),
+            *_assumptions(study, throughput, measured, card),
         ]
     else:
         lines.append(
@@ -154,7 +157,10 @@ def _disk(study: Study, runs: list[RunCost]) -> list[str]:
 
 
 def _assumptions(
-    study: Study, throughput: Mapping[str, float], measured: Mapping[Place, float]
+    study: Study,
+    throughput: Mapping[str, float],
+    measured: Mapping[Place, float],
+    card: Card | None,
 ) -> list[str]:
     lines = ["Assumptions:"]
     if throughput:
@@ -167,18 +173,35 @@ def _assumptions(
             f"GPU: {', '.join(speeds)}."
         )
     estimated, shared = set(), set()
+    on_card: dict[str, set[float]] = defaultdict(set)
     for key, run in study.trained.items():
         if key.backbone not in throughput and key[:3] not in measured:
-            estimated.add(key.backbone)
+            speed = None if card is None else card_speed(study, run, card)
+            if speed is None:
+                estimated.add(f"{key.protocol}/{key.backbone}" if card else key.backbone)
+            else:
+                on_card[key.backbone].add(speed)
         if run.gpus > 1:
             shared.add((key.protocol, run.gpus))
+    if card is not None and on_card:
+        told = []
+        for backbone, found in on_card.items():
+            told.append(f"{backbone} {' or '.join(f'{each:,.0f}' for each in sorted(found))}")
+        lines.append(
+            f"- Measured on one {card.name} (docs/gpu.md), images/s of training: "
+            f"{', '.join(told)}; where there are two, the lower is without a CUDA graph. These are "
+            f"{card.share:.0%} of the speed of steps, in bf16 with batches of {BATCH} images of "
+            "32x32 pixels: the share that resnet18 reached in a training with validation. "
+            f"Predictions: at most {card.predicted:,.0f} images/s."
+        )
     if estimated:
         lines.append(
-            f"- Estimated, not measured on your machine: {', '.join(sorted(estimated))}. A forward "
+            f"- Estimated, not measured {'there' if card else 'on your machine'}: "
+            f"{', '.join(sorted(estimated))}. A forward "
             f"and backward pass over an image takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per "
             "multiply-add of the network on a GPU, the slow end of published training times on "
             f"CIFAR with one A40, and {CORE_SLOWER} times as long on a processor core. Give "
-            "--measure or --throughput for better numbers."
+            f"{'' if card else '--measure or '}--throughput for better numbers."
         )
     for protocol, gpus in sorted(shared):
         lines.append(

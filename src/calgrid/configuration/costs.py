@@ -12,6 +12,13 @@ from typing import Any
 
 from calgrid.backbones.catalogue import measured, measured_timm
 from calgrid.components import registry
+from calgrid.configuration.cards import (
+    BATCH,
+    PASS_SECONDS,
+    PASS_SECONDS_A_MULTIPLY_ADD,
+    PIXELS,
+    Card,
+)
 from calgrid.configuration.runs import Run
 from calgrid.configuration.study import Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
@@ -20,9 +27,6 @@ from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, image_set_of
 from calgrid.training.protocol import MOST_TRAIN_ROWS, TrainingProtocol
 
-#: GPU seconds of a forward and backward pass over an image: minimum at 32x32 pixels, and per
-#: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
-PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 #: cost of a forward pass as a share of a forward and backward pass
 FORWARD_SHARE = 1 / 3
 #: seconds of a processor core per second of a GPU
@@ -78,6 +82,7 @@ def run_costs(
     throughput: Mapping[str, float],
     measured: Mapping[Place, float] | None = None,
     on_core: bool | None = None,
+    card: Card | None = None,
 ) -> list[RunCost]:
     """Costs of the trained runs that are evaluated, and of first stages. A network that several
     runs test counts in the first of them.
@@ -88,6 +93,7 @@ def run_costs(
     throughput : backbone -> images per second in training, in place of the estimate.
     measured : the same of places, where ``throughput`` has no backbone.
     on_core : whether the estimates are for a processor core; default: if the study says so.
+    card : GPU whose measured speeds take the place of estimates, where it has them.
 
     Raises
     ------
@@ -105,10 +111,27 @@ def run_costs(
     for key, run in study.trained.items():
         if key in study.evaluations or key in stages:
             speed = throughput.get(key.backbone) or (measured or {}).get(key[:3])
+            predicted = None
+            if card is not None and speed is None and (speed := card_speed(study, run, card)):
+                predicted = card.predicted
             network = study.training[key]
-            costs.append(_run_cost(study, run, speed, on_core, makes=network not in made))
+            makes = network not in made
+            costs.append(_run_cost(study, run, speed, predicted, on_core, makes))
             made.add(network)
     return costs
+
+
+def card_speed(study: Study, run: Run, card: Card) -> float | None:
+    """Training images per second of a run on a card; None if nothing like it was measured there."""
+    protocol = run.protocol
+    steps = card.steps.get(run.key.backbone)
+    if steps is None or not isinstance(protocol, TrainingProtocol):
+        return None
+    plain = protocol.precision == "bf16" and not protocol.deterministic and protocol.gpus == 1
+    if not plain or protocol.batch_size < BATCH or _pixels(study, run) > PIXELS:
+        return None
+    able = registry.describe("procedure", run.method.procedure).info["cuda_graph"]
+    return card.share * steps[bool(able and protocol.cuda_graph)]
 
 
 def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[RunKey, int]]:
@@ -160,17 +183,31 @@ def backbone_info(backbone: str) -> Mapping[str, Any]:
 
 def _pass_seconds(study: Study, run: Run) -> float:
     """GPU seconds of a forward and backward pass over an image, at the network's input size."""
-    backbone = backbone_info(run.key.backbone)
-    crop = run.protocol.crop_size
-    shape = study.datasets.describe(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
-    pixels = math.prod(shape[1:]) if crop is None else crop * crop
+    backbone, pixels = backbone_info(run.key.backbone), _pixels(study, run)
     multiply_adds = backbone["macs"] * pixels / backbone["image_size"] ** 2
     least = PASS_SECONDS * max(pixels / 32**2, 0.25)
     return max(least, PASS_SECONDS_A_MULTIPLY_ADD * multiply_adds)
 
 
-def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes: bool) -> RunCost:
-    """Cost of a run, with that of its network if it ``makes`` it."""
+def _pixels(study: Study, run: Run) -> int:
+    """Pixels of an image at the network's input."""
+    crop = run.protocol.crop_size
+    shape = study.datasets.describe(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
+    return math.prod(shape[1:]) if crop is None else crop * crop
+
+
+def _run_cost(
+    study: Study,
+    run: Run,
+    speed: float | None,
+    most_predicted: float | None,
+    on_core: bool,
+    makes: bool,
+) -> RunCost:
+    """Cost of a run, with that of its network if it ``makes`` it.
+
+    ``speed`` are training images per second, ``most_predicted`` those of a prediction at most.
+    """
     key, protocol = run.key, run.protocol
     count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
     classes = count_classes(study, key.dataset) or UNKNOWN_CLASSES
@@ -198,7 +235,8 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
     exported: dict[object, int] = {False: 0, True: clean}
     with_features = exported.get(protocol.export_features, predicted)
     numbers = parameters + predicted * classes + with_features * info["num_features"]
-    predict_hours = checkpoints * predicted * FORWARD_SHARE * seconds / 3600
+    forward = max(FORWARD_SHARE * seconds, 1 / (most_predicted or math.inf))
+    predict_hours = checkpoints * predicted * forward / 3600
     return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)
 
 
