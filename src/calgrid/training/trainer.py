@@ -348,8 +348,9 @@ class Trainer:
         self.model.eval()
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            logits = [self._predicted(batch) for batch in self.val_images.batches(EVALUATION_BATCH)]
-        return torch.cat(logits).float()
+            batches = self.val_images.batches(EVALUATION_BATCH, filled=True)
+            logits = [self._predicted(batch) for batch in batches]
+        return torch.cat(logits)[: len(self.val_images)].float()
 
     def _predicted(self, batch: Batch) -> torch.Tensor:
         """Logits (B, K) of a batch, as for validation."""
