@@ -138,6 +138,20 @@ def test_chosen_weights_are_in_one_place_also_after_an_interruption(start, monke
             assert not any(isinstance(each, Elsewhere) for each in tensors.values())
 
 
+def test_the_terms_of_an_epoch_and_the_weights_of_two_checkpoints_are_read_once(start, monkeypatch):
+    def waits(folder, **changes):
+        training = start(DEVICE, folder, epochs=1, **changes)
+        finish, before = training._finish_epoch, []
+        training._finish_epoch = lambda: before.append(len(device.waits)) or finish()
+        training.run(StopAfter(10**9))
+        return len(device.waits) - before[0]
+
+    with other_device(monkeypatch) as device:
+        plain = waits("plain", checkpoints=["best"])
+        assert waits("terms", checkpoints=["best"], loss="mdca_nll") == plain
+        assert waits("both", checkpoints=["best", "refined"]) == plain
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("training", TRAININGS)

@@ -275,7 +275,11 @@ class Trainer:
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
         seen = (self.steps - 1) * self.protocol.batch_size + self.last_batch
-        means = {name: float(value) / seen for name, value in self.position.sums.items()}
+        # one transfer: each value that is read waits for the device
+        sums = torch.stack([value.to(self.device) for value in position.sums.values()]).cpu()
+        means = {
+            name: value / seen for name, value in zip(position.sums, sums.tolist(), strict=True)
+        }
         # checked once per epoch, because a check of each batch would synchronise with the device
         if not math.isfinite(means["train_loss"]):
             raise DataError(
@@ -304,13 +308,15 @@ class Trainer:
             **diagnostics,
         }
         position.history.append(row)
+        copy_of_states = None
         for checkpoint, score in self.procedure.scores(position.epoch, row).items():
             # the first one also if its score is not a number
             best = position.scores.get(checkpoint, math.nan)
             if score > best or math.isnan(best):
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol.checkpoints:
-                    position.chosen[checkpoint] = copied(self.states())
+                    copy_of_states = copy_of_states or copied(self.states())
+                    position.chosen[checkpoint] = copy_of_states
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
