@@ -252,7 +252,7 @@ def test_the_last_of_several_batches_is_filled_with_its_last_image_there(kind, m
 def test_validation_and_predictions_have_one_shape_of_batches_there(
     procedure, start, make_spec, prepared, monkeypatch, tmp_path
 ):
-    """The numbers are those of the CPU within rounding: products of more rows are summed otherwise."""
+    """Within rounding they are those of the CPU: products of more rows are summed otherwise."""
     monkeypatch.setattr(predict, "EVALUATION_BATCH", 8)
     monkeypatch.setattr(trainer, "EVALUATION_BATCH", 8)
     states = start(CPU, procedure=procedure).states()

@@ -163,6 +163,7 @@ def write_outputs(
         "precision": "bf16" if trainer.autocast else "fp32",
         "images": "streamed" if trainer.streamed else "resident",
         "cuda_graph": isinstance(trainer.model.features, GraphedFeatures),
+        "compile_seconds": trainer.compile_seconds,
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "last_batch": trainer.last_batch,

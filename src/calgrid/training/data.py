@@ -144,10 +144,10 @@ class DeviceImages:
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
         for part, images in zip(parts, self._parts(parts), strict=True):
             index = torch.arange(part.start, part.stop, device=device)
+            cut = centre_crop(images, self.crop_size)
             if filled and device.type != "cpu" and len(index) < size < len(self):
                 rows = torch.arange(size, device=device).clamp(max=len(index) - 1)
-                images, index = images[rows], index[rows]
-            cut = centre_crop(images, self.crop_size)
+                cut, index = cut[rows], index[rows]
             yield Batch(self.normalise(cut), self.labels[index], index)
 
     def batch(

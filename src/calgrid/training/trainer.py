@@ -29,6 +29,7 @@ from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment, policies
 from calgrid.training.averages import Average, first_averaged
+from calgrid.training.compiled import CompiledFeatures
 from calgrid.training.cuda_graph import GraphedFeatures
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
@@ -141,8 +142,26 @@ class Trainer:
         self.resume_path = folder / RESUME_FILE
         self.resume_every = resume_every
         self._restore()
+        #: that the compiler took; None if the network is not compiled
+        self.compile_seconds: float | None = None
+        if protocol.compile:
+            self._use_compiler()
         if protocol.cuda_graph and self.device.type == "cuda":
             self._use_cuda_graph()
+
+    def _use_compiler(self) -> None:
+        """Compile the body of the network, unless PyTorch cannot."""
+        size = min(self.protocol.batch_size, len(self.train_images))
+        batch = self.train_images.batch(torch.arange(size, device=self.device))
+        try:
+            compiled = CompiledFeatures(cast(Backbone, self.model), batch.images, self.autocast)
+        except (RuntimeError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            said = f"PyTorch cannot compile the network: {reason}; it is trained without."
+            log(f"{self.title}: {said}")
+            return
+        self.model.features = compiled  # type: ignore[assignment]
+        self.compile_seconds = compiled.seconds
 
     def _use_cuda_graph(self) -> None:
         """Make the network a CUDA graph, unless it is ``auto`` and PyTorch cannot."""
@@ -340,8 +359,7 @@ class Trainer:
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None
-        if isinstance(self.model.features, GraphedFeatures):  # has the momentum of the training
-            del self.model.features
+        vars(self.model).pop("features", None)  # compiled: with the momentum of the training
         for step, index in enumerate(self._batches(self.position.epoch) if layers else ()):
             seed_global(self.device, self.seed, "step", self.position.epoch, step)
             batch = self._augmented(index, self.position.epoch, step)
