@@ -110,6 +110,18 @@ GRIDS = [
         ],
     ),
     (
+        {"methods": ["ce", "plp"], "protocol": "compiled"},
+        ["'compiled' compiles its network, which procedure 'plp' cannot; leave out compile for it"],
+    ),
+    (
+        {"methods": ["ce"], "protocol": "compiled_on_two_gpus"},
+        ["'compiled_on_two_gpus' has gpus and compile; leave one of them out."],
+    ),
+    (
+        {"methods": ["ce"], "protocol": "compiled_to_the_bit"},
+        ["'compiled_to_the_bit' has deterministic and compile; leave one of them out."],
+    ),
+    (
         {"methods": ["ce", "tst", "maccal"], "protocol": "averaged"},
         [
             "grids[0]: protocol 'averaged' tests averaged weights, which procedure 'maccal' cannot;"
@@ -285,6 +297,9 @@ def test_mistakes_in_a_grid(study, refuses, grid, parts):
             "drawn": {"val_draw": "seed"},
             "on_two_gpus": {"gpus": 2},
             "as_graph": {"cuda_graph": True},
+            "compiled": {"compile": True},
+            "compiled_on_two_gpus": {"gpus": 2, "compile": True},
+            "compiled_to_the_bit": {"deterministic": True, "compile": True},
             "averaged": {"checkpoints": ["last", "ema", "swa"]},
             "as_graphs_on_two_gpus": {"gpus": 2, "cuda_graph": True},
         }

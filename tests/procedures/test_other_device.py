@@ -12,14 +12,14 @@ from tests.training.elsewhere import DEVICE, Elsewhere, other_device
 from tests.training.test_trainer import StopAfter
 
 from calgrid.components import registry
-from calgrid.jobs import network
+from calgrid.jobs import network, predict
 from calgrid.jobs.predict import KeptFile, _Exporter
 from calgrid.jobs.train import build_trainer
 from calgrid.losses import build_loss
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.procedures import network as networks
-from calgrid.training import environment
+from calgrid.training import data, environment, trainer
 from calgrid.training.cuda_graph import HostWatch
 from calgrid.training.interrupt import StoppedError
 
@@ -156,6 +156,20 @@ def test_chosen_weights_are_in_one_place_also_after_an_interruption(start, monke
             assert not any(isinstance(each, Elsewhere) for each in tensors.values())
 
 
+def test_the_terms_of_an_epoch_and_the_weights_of_two_checkpoints_are_read_once(start, monkeypatch):
+    def waits(folder, **changes):
+        training = start(DEVICE, folder, epochs=1, **changes)
+        finish, before = training._finish_epoch, []
+        training._finish_epoch = lambda: before.append(len(device.waits)) or finish()
+        training.run(StopAfter(10**9))
+        return len(device.waits) - before[0]
+
+    with other_device(monkeypatch) as device:
+        plain = waits("plain", checkpoints=["best"])
+        assert waits("terms", checkpoints=["best"], loss="mdca_nll") == plain
+        assert waits("both", checkpoints=["best", "refined"]) == plain
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("training", TRAININGS)
@@ -232,3 +246,53 @@ def test_predictions_and_probes_are_those_of_the_cpu(
     assert np.array_equal(logits.features, logits_there.features)
     for table, there in zip(tables, tables_there, strict=True):
         pd.testing.assert_frame_equal(table, there)
+
+
+@pytest.mark.parametrize("kind", [data.DeviceImages, data.StreamedImages])
+def test_the_last_of_several_batches_is_filled_with_its_last_image_there(kind, monkeypatch):
+    images = np.arange(10 * 3 * 16, dtype=np.uint16).astype(np.uint8).reshape(10, 3, 4, 4)
+    arguments = images, np.arange(10), (0.5,) * 3, (0.25,) * 3
+    (whole,) = kind(*arguments, CPU, True).batches(10)
+    with other_device(monkeypatch):
+        split = kind(*arguments, DEVICE, True)
+        (alone,) = split.batches(16, filled=True)
+        batches = list(split.batches(4, filled=True))
+        found = torch.cat([batch.images for batch in batches]).cpu()
+        index = torch.cat([batch.index for batch in batches]).cpu()
+        labels = torch.cat([batch.labels for batch in batches]).cpu()
+    assert len(alone) == 10
+    assert [len(batch) for batch in batches] == [4, 4, 4]
+    assert index.tolist() == labels.tolist() == [*range(10), 9, 9]
+    assert torch.equal(found, whole.images[index])
+
+
+@pytest.mark.parametrize("procedure", ["standard", "vtst"])
+def test_validation_and_predictions_have_one_shape_of_batches_there(
+    procedure, start, make_spec, prepared, monkeypatch, tmp_path
+):
+    """Within rounding they are those of the CPU: products of more rows are summed otherwise."""
+    monkeypatch.setattr(predict, "EVALUATION_BATCH", 8)
+    monkeypatch.setattr(trainer, "EVALUATION_BATCH", 8)
+    states = start(CPU, procedure=procedure).states()
+    of_last = {f"last.{part}": state for part, state in states.items()}
+    spec = make_spec(procedure=procedure)
+    options = {"test_views": "mirror", "export_features": True, "test_normalisation": {}}
+
+    def found(device):
+        ((_, model, method),) = networks.tested_networks(of_last, spec, ["last"], 4, device)
+        sizes, plain = [], model.features
+        model.features = lambda images: sizes.append(len(images)) or plain(images)
+        training = start(device, f"{procedure} on {device.type}", procedure=procedure)
+        export = {"key": spec["key"], **options}
+        exporter = _Exporter(export, prepared, model, method, device, training.protocol)
+        logits = exporter.split(KeptFile(tmp_path, device.type, {}), "test", {})
+        return sizes, logits, training._validation_logits().cpu()
+
+    sizes, logits, validation = found(CPU)
+    with other_device(monkeypatch):
+        sizes_there, logits_there, validation_there = found(DEVICE)
+    assert sizes == [8] * 4 + [4] * 2
+    assert sizes_there == [8] * 6
+    np.testing.assert_allclose(logits_there.logits, logits.logits, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(logits_there.features, logits.features, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(validation_there, validation)

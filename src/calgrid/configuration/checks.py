@@ -271,16 +271,23 @@ def check_features(
 
 
 def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
-    """Check that a procedure can share its batches among several GPUs, be a CUDA graph, or have
-    averaged weights, where the protocol asks for that.
+    """Check that a procedure can share its batches among several GPUs, be a CUDA graph or
+    compiled, or have averaged weights, where the protocol asks for that.
     """
     if protocol.gpus > 1 and protocol.cuda_graph is True:
         raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
+    for key, without in (
+        ("gpus", protocol.gpus == 1),
+        ("deterministic", not protocol.deterministic),
+    ):
+        if protocol.compile and not without:
+            raise ConfigError(f"{where} has {key} and compile; leave one of them out.")
     averages = [name for name in protocol.checkpoints if name in AVERAGES]
     of_averages = f"{', '.join(averages)} of the checkpoints"
     wanted = [
         (protocol.gpus > 1, "several_gpus", "gpus", "trains on several GPUs"),
         (protocol.cuda_graph is True, "cuda_graph", "cuda_graph", "uses a CUDA graph"),
+        (protocol.compile, "several_gpus", "compile", "compiles its network"),
         (averages, "averaged_weights", of_averages, "tests averaged weights"),
     ]
     found = registry.descriptions("procedure")

@@ -188,7 +188,7 @@ def second_stage_of(protocol: TrainingProtocol) -> TrainingProtocol:
     It has no lookahead: means of the weights of different epochs, and of their masks, are no
     weights of a masked head.
     """
-    first_alone = {"second_stage": None, "gpus": 1, "lookahead": None}
+    first_alone = {"second_stage": None, "gpus": 1, "compile": False, "lookahead": None}
     options = {**protocol.model_dump(), **first_alone}
     if protocol.second_stage is not None:
         options = merge(options, protocol.second_stage.model_dump(exclude_none=True))

@@ -385,7 +385,7 @@ class _Exporter:
             block, np.zeros(len(block)), *constants.normalisation, self.device, *layout
         )
         found = HostRows(len(block), self.device)
-        for batch in split.batches(EVALUATION_BATCH):
+        for batch in split.batches(EVALUATION_BATCH, filled=True):
             logits, features = [], []
             index = places[batch.index]
             for weight, images in views(batch.images, self.spec["test_views"]):

@@ -162,6 +162,7 @@ def write_outputs(
         "precision": "bf16" if trainer.autocast else "fp32",
         "images": "streamed" if trainer.streamed else "resident",
         "cuda_graph": trainer.graph is not None and trainer.graph.replays > 0,
+        "compile_seconds": trainer.compile_seconds,
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "last_batch": trainer.last_batch,

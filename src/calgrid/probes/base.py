@@ -115,7 +115,7 @@ class Subject:
         with torch.no_grad():
             for begin in range(0, len(self.labels), CHUNK):
                 rows = np.arange(begin, min(begin + CHUNK, len(self.labels)))
-                for batch in self.images(rows).batches(EVALUATION_BATCH):
+                for batch in self.images(rows).batches(EVALUATION_BATCH, filled=True):
                     placed = replace(batch, index=batch.index + begin)
                     logits, features = self.procedure.predict(self.network, placed)
                     found.add("logits", logits)

@@ -84,9 +84,9 @@ class MarginAttack(Probe):
         """One row per image."""
         rng = np.random.default_rng(stream(self.seed, "probe", "margin_attack"))
         rows = np.sort(rng.permutation(len(subject.labels))[: self.samples])
-        batches = subject.images(rows).batches(ATTACKED_AT_ONCE)
+        batches = subject.images(rows).batches(ATTACKED_AT_ONCE, filled=True)
         parts = [self._attack(subject, batch) for batch in batches]
-        table = pd.concat(parts, ignore_index=True)
+        table = pd.concat(parts, ignore_index=True)[: len(rows)]
         return table.assign(index=rows[table["index"]].astype(np.int32))
 
     def _attack(self, subject: Subject, batch: Batch) -> pd.DataFrame:

@@ -64,15 +64,15 @@ class FeatureTable:
     def __init__(self, model: FrozenFeatures, split: Split) -> None:
         model.eval()
         self.labels = split.labels
-        self._features = torch.cat(
-            [model.features(batch.images) for batch in split.batches(EVALUATION_BATCH)]
-        )
+        batches = split.batches(EVALUATION_BATCH, filled=True)
+        features = [model.features(batch.images) for batch in batches]
+        self._features = torch.cat(features)[: len(split)]
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All samples in order."""
+    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
+        """All samples in order; nothing is filled, as there is no convolution."""
         yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
 
     def batch(self, index: torch.Tensor, **changes: Any) -> Batch:

@@ -69,8 +69,10 @@ class Split(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """All samples in order, without augmentation."""
+    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
+        """All samples in order, without augmentation; ``filled`` as in
+        :meth:`DeviceImages.batches`.
+        """
         ...
 
     def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
@@ -141,16 +143,24 @@ class DeviceImages:
             memory_format=self.memory_format
         )
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
         """All images in order, without augmentation; batches of large images are smaller than
         ``size``.
+
+        With ``filled`` the last image is repeated on a GPU until the last batch is as large as the
+        others, because each shape costs a search for the fastest convolutions; the caller ignores
+        these rows. On the CPU, and if there is no other batch, nothing is added.
         """
-        most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self._sides)
+        device = self.labels.device
+        most = PIXELS_AT_ONCE[device.type] // math.prod(self._sides)
         size = min(size, max(most, LEAST_AT_ONCE))
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
         for part, images in zip(parts, self._parts(parts), strict=True):
-            index = torch.arange(part.start, part.stop, device=self.labels.device)
+            index = torch.arange(part.start, part.stop, device=device)
             cut = centre_crop(images, self.crop_size)
+            if filled and device.type != "cpu" and len(index) < size < len(self):
+                rows = torch.arange(size, device=device).clamp(max=len(index) - 1)
+                cut, index = cut[rows], index[rows]
             yield Batch(self.normalise(cut), self.labels[index], index)
 
     def batch(
@@ -231,11 +241,12 @@ class HostRows:
         self._filled: dict[str, int] = {}
 
     def add(self, name: str, values: torch.Tensor) -> None:
-        """Append rows (B, d) as float32 to the array ``name``."""
+        """Append rows (B, d) as float32 to the array ``name``; those beyond its end are ignored."""
         if name not in self._tensors:
             pinned = self._device.type == "cuda"
             self._tensors[name] = torch.empty((self._rows, values.shape[1]), pin_memory=pinned)
         begin = self._filled.get(name, 0)
+        values = values[: self._rows - begin]
         self._filled[name] = begin + len(values)
         self._tensors[name][begin : begin + len(values)].copy_(values.float(), non_blocking=True)
 

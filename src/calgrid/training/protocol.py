@@ -348,6 +348,16 @@ class TrainingProtocol(Protocol):
         "refuses what cannot have one. The first steps, the last batch of an epoch, if it is "
         "smaller, evaluation and CPUs have none.",
     )
+    compile: bool = Field(
+        False,
+        description="Whether the network, all but its head, is compiled for training "
+        "(torch.compile), so that batch normalisation, ReLU and sums are one operation; the first "
+        "run on a machine waits for it, later ones read its code from PyTorch's cache. Results "
+        "differ by rounding. Evaluation and the last batch of an epoch, if it is smaller, use the "
+        "layers themselves, and so does training where PyTorch has no compiler (a C++ compiler on "
+        "a CPU, Triton on a GPU) or cannot compile the network, which the log says. Second stages "
+        "are not compiled.",
+    )
     head_dropout: Fraction | None = Field(
         None,
         description="Dropout rate of the features before the head in training (Hinton et al. "

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 #: bounds of the inverse temperature, those of the calibrator ``ts``
@@ -11,7 +12,7 @@ BETA_BOUNDS = (1e-2, 20.0)
 STEPS = 30
 
 
-def loss_parts(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+def loss_parts(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Return mean NLL, in nats, and Brier score of logits, with their parts: columns of a history.
 
     ``val_refinement`` is the lowest mean NLL of ``softmax(beta z)`` over beta in [0.01, 20], and
@@ -33,8 +34,9 @@ def loss_parts(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
         expected = ((z * math.exp(middle)).softmax(1) * z).sum(1)
         rises = bool((expected - true).mean() > 0)
         low, high = (low, middle) if rises else (middle, high)
-    nll, brier = _losses(z, labels)
-    refinement, brier_refinement = _losses(z * math.exp(low), labels)
+    losses = [*_losses(z, labels), *_losses(z * math.exp(low), labels)]
+    # one transfer from a GPU
+    nll, brier, refinement, brier_refinement = torch.stack(losses).cpu().tolist()
     return {
         "val_nll": nll,
         "val_refinement": refinement,
@@ -45,9 +47,9 @@ def loss_parts(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
     }
 
 
-def _losses(z: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+def _losses(z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Mean NLL, and mean Brier score, the sum of squares over classes, of logits (N, K)."""
     probs = z.softmax(1)
     of_label = probs.gather(1, labels.unsqueeze(1)).squeeze(1)
     brier = probs.square().sum(1) - 2 * of_label + 1
-    return float(F.cross_entropy(z, labels)), float(brier.mean())
+    return F.cross_entropy(z, labels), brier.mean()

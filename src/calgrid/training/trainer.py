@@ -22,13 +22,14 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from calgrid.backbones.base import Network
+from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment, policies
 from calgrid.training.averages import Average, first_averaged
+from calgrid.training.compiled import CompiledFeatures
 from calgrid.training.cuda_graph import GraphedStep, side_stream
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
@@ -142,8 +143,26 @@ class Trainer:
         self.resume_every = resume_every
         self._restore()
         self.graph: GraphedStep | None = None
+        #: that the compiler took; None if the network is not compiled
+        self.compile_seconds: float | None = None
+        if protocol.compile:
+            self._use_compiler()
         if protocol.cuda_graph and self.device.type == "cuda":
             self._use_cuda_graph()
+
+    def _use_compiler(self) -> None:
+        """Compile the body of the network, unless PyTorch cannot."""
+        size = min(self.protocol.batch_size, len(self.train_images))
+        batch = self.train_images.batch(torch.arange(size, device=self.device))
+        try:
+            compiled = CompiledFeatures(cast(Backbone, self.model), batch.images, self.autocast)
+        except (RuntimeError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            said = f"PyTorch cannot compile the network: {reason}; it is trained without."
+            log(f"{self.title}: {said}")
+            return
+        self.model.features = compiled  # type: ignore[assignment]
+        self.compile_seconds = compiled.seconds
 
     def _use_cuda_graph(self) -> None:
         """Make steps CUDA graphs, whose learning rates are tensors."""
@@ -292,7 +311,11 @@ class Trainer:
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
         seen = (self.steps - 1) * self.protocol.batch_size + self.last_batch
-        means = {name: float(value) / seen for name, value in self.position.sums.items()}
+        # one transfer: each value that is read waits for the device
+        sums = torch.stack([value.to(self.device) for value in position.sums.values()]).cpu()
+        means = {
+            name: value / seen for name, value in zip(position.sums, sums.tolist(), strict=True)
+        }
         # checked once per epoch, because a check of each batch would synchronise with the device
         if not math.isfinite(means["train_loss"]):
             raise DataError(
@@ -321,13 +344,15 @@ class Trainer:
             **diagnostics,
         }
         position.history.append(row)
+        copy_of_states = None
         for checkpoint, score in self.procedure.scores(position.epoch, row).items():
             # the first one also if its score is not a number
             best = position.scores.get(checkpoint, math.nan)
             if score > best or math.isnan(best):
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol.checkpoints:
-                    position.chosen[checkpoint] = copied(self.states())
+                    copy_of_states = copy_of_states or copied(self.states())
+                    position.chosen[checkpoint] = copy_of_states
         for total in position.sums.values():
             total.zero_()
         position.epoch, position.step = position.epoch + 1, 0
@@ -353,6 +378,7 @@ class Trainer:
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None
+        vars(self.model).pop("features", None)  # compiled: with the momentum of the training
         for step, index in enumerate(self._batches(self.position.epoch) if layers else ()):
             seed_global(self.device, self.seed, "step", self.position.epoch, step)
             batch = self._augmented(index, self.position.epoch, step)
@@ -365,8 +391,9 @@ class Trainer:
         self.model.eval()
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            logits = [self._predicted(batch) for batch in self.val_images.batches(EVALUATION_BATCH)]
-        return torch.cat(logits).float()
+            batches = self.val_images.batches(EVALUATION_BATCH, filled=True)
+            logits = [self._predicted(batch) for batch in batches]
+        return torch.cat(logits)[: len(self.val_images)].float()
 
     def _predicted(self, batch: Batch) -> torch.Tensor:
         """Logits (B, K) of a batch, as for validation."""
