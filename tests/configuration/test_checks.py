@@ -110,8 +110,8 @@ GRIDS = [
         ],
     ),
     (
-        {"methods": ["ce", "plp"], "protocol": "compiled"},
-        ["'compiled' compiles its network, which procedure 'plp' cannot; leave out compile for it"],
+        {"methods": ["ce", "balcal"], "protocol": "compiled"},
+        ["'compiled' compiles its network, which procedure 'balcal' cannot; leave out compile for it"],
     ),
     (
         {"methods": ["ce"], "protocol": "compiled_on_two_gpus"},
