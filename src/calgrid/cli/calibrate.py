@@ -21,6 +21,7 @@ from calgrid.cli.files import (
     interval_text,
     left_out_lines,
     read,
+    say_few,
     say_impossible,
     says_and_right,
 )
@@ -403,6 +404,7 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
+        say_few(target, options.apply)
         for name, output in columns.items():
             say_impossible(output, target.label, name)
             scores[name] = estimates(output, target.label, options)
@@ -479,7 +481,7 @@ def _verdict_text(
 ) -> str:
     """One sentence: by how much a calibrator changes the NLL, and how sure that is."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -503,10 +505,13 @@ def _verdict_text(
         interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
     if row["verdict"] == TIE:
         interval += f"; a difference of {row['detectable']:.4f} nats would have been found"
+    few = ""
+    if len(labels) < FEWEST_TEST:
+        few = f", which has too few rows ({len(labels)}; at least {FEWEST_TEST} are needed)"
     before, after = (f"{100 * scores[name]['accuracy'].value:.2f} %" for name in (bare, id))
     accuracy = "" if before == after else f" Accuracy: {before} to {after}."
     return (
-        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
+        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}{few}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{accuracy}\n"
     )
 
