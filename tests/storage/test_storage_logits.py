@@ -236,7 +236,7 @@ NAN, INF = float("nan"), float("inf")
         ),
         (
             {"logits": [[-INF, -INF], [0.0, 1.0], [0.0, 1.0]]},
-            ["first is row 0; -inf is allowed only beside a finite logit"],
+            ["first is row 0 (counted from 0); -inf is allowed only beside a finite logit"],
         ),
         ({"logits": [[0.0, 1e300], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
         ({"logits": [[0.0, None], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),

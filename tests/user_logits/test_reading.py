@@ -215,9 +215,13 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "probabilities",
             {"logits": 3 * np.eye(3)},
-            ["should contain probabilities, but row 0 sums to 3"],
+            ["should contain probabilities, but row 0 (counted from 0) sums to 3"],
         ),
-        ("probabilities", {"probs": np.diag([1, 1.1, 1])}, ["row 1 sums to 1.1", "kind: logits"]),
+        (
+            "probabilities",
+            {"probs": np.diag([1, 1.1, 1])},
+            ["row 1 (counted from 0) sums to 1.1", "kind: logits"],
+        ),
         ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, ["smallest value -0.5"]),
     ],
 )
@@ -460,7 +464,7 @@ def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path
     cells = LOGITS.astype(object)
     cells[:, 1] = LOGITS[:, 1].astype(str)
     cells[7, 1] = "1,5"
-    with refuses(DataError, "Column 'dog' of", "one number per row, it contains '1,5' in row 7."):
+    with refuses(DataError, "Column 'dog' of", "it contains '1,5' in row 7 (counted from 0)."):
         read_any(wide(tmp_path / "t.csv", NAMES, cells, LABELS), "logits", classes=NAMES)
 
 
@@ -494,7 +498,7 @@ def test_damaged_tables(tmp_path, refuses):
         (
             "ragged.csv",
             "a0,a1,label\n1,2\n",
-            ["ragged.csv cannot be read", "Expected 3 columns, got 2"],
+            ["ragged.csv cannot be read", "row 0 (counted from 0): Expected 3 columns, got 2"],
         ),
         ("empty.csv", "", ["empty.csv is empty"]),
         ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),

@@ -12,7 +12,7 @@ from calgrid.calibrators._probabilities import (
     resemble_probabilities,
     within_unit,
 )
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.metrics._inputs import as_array
 
 #: what a fit knows about its inputs
@@ -208,7 +208,7 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     if not np.isfinite(largest).all():
         row = int(np.argmin(np.isfinite(largest[:, 0])))
         raise DataError(
-            f"logits row {row} has NaN, +inf or no finite value; remove such rows, or run the "
+            f"logits {row_at(row)} has NaN, +inf or no finite value; remove such rows, or run the "
             "model in float32."
         )
     with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calgrid.errors import DataError
+from calgrid.errors import DataError, row_at
 from calgrid.storage.atomic import parse_json, replacing, require_file
 from calgrid.storage.records import MEND, check_fingerprint
 
@@ -359,8 +359,8 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if bad.any():
         first = int(bad.argmax())
         raise DataError(
-            f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row "
-            f"{first}; -inf is allowed only beside a finite logit."
+            f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is "
+            f"{row_at(first)}; -inf is allowed only beside a finite logit."
         )
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
@@ -412,5 +412,5 @@ def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str
     if bad.any():
         raise DataError(
             f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not "
-            f"sum to 1, the first is row {int(bad.argmax())}."
+            f"sum to 1, the first is {row_at(int(bad.argmax()))}."
         )
