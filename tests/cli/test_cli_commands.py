@@ -169,7 +169,7 @@ def test_a_component_or_kind_that_is_not_there(fails):
     own = " in calgrid (names that a study defines are in its file alone)"
     fails("list", "mblss", parts=[f"Unknown component 'mblss'{own}: did you mean 'mbls'?"])
     fails("list", "method", parts=[f"Unknown component 'method'{own}: did you mean 'methods'?"])
-    fails("list", "protocols", "mine", parts=[f"Unknown protocol 'mine'{own}: valid: aclsline"])
+    fails("list", "protocols", "zzz", parts=[f"Unknown protocol 'zzz'{own}: valid: aclsline"])
     fails("list", "losses", "ts", parts=["Unknown loss 'ts'"])
     fails("list", "method", "ts", parts=["Unknown kind 'method': did you mean 'methods'?"])
 
