@@ -299,7 +299,10 @@ class TestMistakes:
             (("--calibrator", "ts", "--bootstrap", -1), ["n_resamples"]),
             (("--calibrator", "ts", "--load", "x.safetensors"), ["Give either --fit", "or --load"]),
             (("--calibrator", "ts", "--out", "out.npz"), ["--out out.npz", ".parquet or .csv"]),
-            (("--calibrator", "ts", "--apply", "three_classes.npz"), ["3 classes", "fitted on 4"]),
+            (
+                ("--calibrator", "ts", "--apply", "three_classes.npz"),
+                ["three_classes.npz has 3 classes, but ", "val.parquet has 4"],
+            ),
             (("--calibrator", "ts", "--rank-by", "nll"), ["--rank-by needs several calibrators"]),
             (("--calibrator", "ts,iso", "--set", "a=1"), ["--set applies to a single calibrator"]),
         ],

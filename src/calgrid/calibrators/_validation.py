@@ -169,9 +169,14 @@ def in_order(
     if names is None or fitted is None or tuple(names) == tuple(fitted):
         return logits
     if set(names) != set(fitted):
+        mend = "use the same model"
+        for name in filter(names[0].endswith, fitted):
+            start = names[0].removesuffix(name)
+            if {start + each for each in fitted} == set(names):
+                mend = f"remove '{visible(start)}' from the names of the columns"
         raise DataError(
             f"the calibrator was fitted on the classes {visible(', '.join(fitted))}, but these are "
-            f"{visible(', '.join(names))}; use the same model."
+            f"{visible(', '.join(names))}; {mend}."
         )
     return logits[:, [names.index(name) for name in fitted]]
 

@@ -27,7 +27,7 @@ from calgrid.cli.files import (
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.components import registry
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
@@ -63,11 +63,11 @@ def calibrate(options: argparse.Namespace) -> None:
     calibrator, ranking = None, list[Ranked]()
     if options.load:
         calibrator = _loaded(options, names)
-        target = _target(options, calibrator.class_names)
+        target = _target(options, calibrator.class_names, calibrator.n_classes)
     else:
         data = read(options.fit, options.fit_labels, options)
         _warn_of_calibrated(options.fit, data)
-        target = _target(options, data.metadata.get("classes"))
+        target = _target(options, data.metadata.get("classes"), data.logits.shape[1])
         _warn_of_rows(options, data, target)
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
@@ -170,7 +170,9 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logits | None:
+def _target(
+    options: argparse.Namespace, classes: Sequence[str] | None, n_classes: int | None
+) -> Logits | None:
     """The file to calibrate, with columns in the order of the classes of the fit; labels may be
     absent if its probabilities are written.
     """
@@ -179,8 +181,13 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
     labelled = options.apply_labels is not None
     target = read(options.apply, options.apply_labels, options, classes, labelled)
     _warn_of_calibrated(options.apply, target)
+    fitted = options.fit or options.load
+    if (width := target.logits.shape[1]) != n_classes:
+        raise DataError(
+            f"{options.apply} has {width} classes, but {fitted} has {n_classes}; use the same "
+            "model."
+        )
     if not classes and "classes" in target.metadata:
-        fitted = options.fit or options.load
         say_unnamed("columns", fitted, options.apply, target.metadata["classes"])
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(

@@ -94,12 +94,17 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:
         say_unnamed("columns", "the first file", path, data.metadata["classes"])
-    keys, first_keys = row_keys(data), row_keys(first)
-    same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
-    if not same_shape or not all(map(np.array_equal, keys, first_keys)):
+    width, first_width = data.logits.shape[1], first.logits.shape[1]
+    if width != first_width:
         raise DataError(
-            f"{path} has other samples than the first file (index or number of classes differ); "
-            f"compare files for the same test set."
+            f"{path} has {width} classes, but the first file has {first_width}; compare files for "
+            "the same test set."
+        )
+    keys, first_keys = row_keys(data), row_keys(first)
+    if len(keys) != len(first_keys) or not all(map(np.array_equal, keys, first_keys)):
+        raise DataError(
+            f"{path} has other samples than the first file (index or number of rows differ); "
+            "compare files for the same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(

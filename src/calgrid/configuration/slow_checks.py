@@ -300,8 +300,8 @@ def check_external(study: Study) -> None:
                 )
     _check_widths(study)
     for compared in rows.values():
-        if (found := _odd_one(compared)) is not None:
-            odd, other = found
+        if (pair := _odd_one(compared)) is not None:
+            odd, other = pair
             raise ConfigError(
                 f"{places[odd]}: {odd.path} has other test rows or labels than {other.path}, so "
                 "they cannot be compared image by image; give one of them another 'dataset', or, "

@@ -338,6 +338,8 @@ def _load_csv(path: Path) -> Columns:
     with _reading(path):
         table = _read_csv(path)
         names = table.column_names
+    if not len(table):
+        raise DataError(f"{path} has a header and no rows; write it again.")
     if all(map(NUMBER.fullmatch, names)):
         raise DataError(
             f"{path} has no header; add a first line with the names of the columns, one of them "

@@ -666,7 +666,7 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     if values.dtype.kind not in "fiu":
-        raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
+        raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}; convert them.")
     with np.errstate(over="ignore"):  # the validation finds infinite numbers
         return values.astype(np.float32)
 
