@@ -38,6 +38,11 @@ def visible(text: object) -> str:
     )
 
 
+def row_at(number: int) -> str:
+    """Return how messages name a row: ``row 3 (counted from 0)``."""
+    return f"row {number} (counted from 0)"
+
+
 def visible_lines(text: object) -> str:
     """Return text of several lines as :func:`visible` shows each of them."""
     return "\n".join(visible(line) for line in str(text).split("\n"))

@@ -83,6 +83,8 @@ def test_columns_with_names_go_by_name(problem, refuses):
     assert np.array_equal(fitted.predict_proba(turned, class_names=NAMES[::-1]), expected)
     with refuses(DataError, "fitted on the classes a, b, c, d, e", "these are b, c, d, e, f"):
         fitted.predict_proba(turned, class_names=list("bcdef"))
+    with refuses(DataError, "; remove 'logit_' from the names of the columns."):
+        fitted.predict_proba(frame.add_prefix("logit_")[[f"logit_{name}" for name in NAMES[::-1]]])
     with refuses(DataError, "class_names must be one different name per column, got 4"):
         fitted.predict_proba(turned, class_names=NAMES[:4])
 

@@ -166,8 +166,10 @@ def test_a_model_of_timm_is_listed_with_its_weights(calgrid):
 def test_a_component_or_kind_that_is_not_there(fails):
     fails("list", "timm/resnet19", parts=["Unknown timm model 'resnet19': did you mean resnet18"])
     fails("list", "timm/mobilenet_v3", parts=["did you mean mobilenetv3_rw, mobilenetv3_"])
-    fails("list", "mblss", parts=["Unknown component 'mblss': did you mean 'mbls'?"])
-    fails("list", "method", parts=["Unknown component 'method': did you mean 'methods'?"])
+    own = " in calgrid (names that a study defines are in its file alone)"
+    fails("list", "mblss", parts=[f"Unknown component 'mblss'{own}: did you mean 'mbls'?"])
+    fails("list", "method", parts=[f"Unknown component 'method'{own}: did you mean 'methods'?"])
+    fails("list", "protocols", "zzz", parts=[f"Unknown protocol 'zzz'{own}: valid: aclsline"])
     fails("list", "losses", "ts", parts=["Unknown loss 'ts'"])
     fails("list", "method", "ts", parts=["Unknown kind 'method': did you mean 'methods'?"])
 

@@ -299,7 +299,10 @@ class TestMistakes:
             (("--calibrator", "ts", "--bootstrap", -1), ["n_resamples"]),
             (("--calibrator", "ts", "--load", "x.safetensors"), ["Give either --fit", "or --load"]),
             (("--calibrator", "ts", "--out", "out.npz"), ["--out out.npz", ".parquet or .csv"]),
-            (("--calibrator", "ts", "--apply", "three_classes.npz"), ["3 classes", "fitted on 4"]),
+            (
+                ("--calibrator", "ts", "--apply", "three_classes.npz"),
+                ["three_classes.npz has 3 classes, but ", "val.parquet has 4"],
+            ),
             (("--calibrator", "ts", "--rank-by", "nll"), ["--rank-by needs several calibrators"]),
             (("--calibrator", "ts,iso", "--set", "a=1"), ["--set applies to a single calibrator"]),
         ],
@@ -452,6 +455,24 @@ def test_a_calibrator_far_worse_than_none_is_warned_of(calgrid, files, data, tmp
     assert "Warning: ts: The temperature is the smallest that is allowed" in done.err
     assert "Warning: ts has" in done.err
     assert "times the NLL of the uncalibrated logits" in done.err
+
+
+@pytest.mark.parametrize(("rows", "are"), [(1, "1 row"), (3, "3 rows"), (19, "19 rows")])
+def test_few_rows_are_said_and_too_few_have_no_verdict(calgrid, files, data, tmp_path, rows, are):
+    few = tmp_path / "few.npz"
+    np.savez(few, logits=data.test[:rows], label=data.test_labels[:rows])
+    commands = {
+        "metrics": [few],
+        "reliability": [few],
+        "calibrate": ["--calibrator", "ts", "--fit", files()[0], "--apply", few],
+        "compare": [f"a={few}", f"b={few}", "--networks"],
+    }
+    done = {name: calgrid(name, *arguments) for name, arguments in commands.items()}
+    for each in done.values():
+        assert f"few.npz has {are}, too few to say how well a model is calibrated" in each.err
+    none = f"ts cannot be compared with no calibration on {few}, which has too few rows ({rows}; "
+    assert (none in done["calibrate"].out) == (rows < 4)
+    assert ("no verdict: a test needs at least 4 samples." in done["compare"].out) == (rows < 4)
 
 
 def test_control_characters_in_a_file_name_are_shown_and_not_obeyed(fails, tmp_path):

@@ -289,6 +289,31 @@ def test_a_fit_of_a_plugin_that_fails_names_its_file(write, refuses, code):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("return {}", "return None", "its fit (TypeError: _fit must return a dictionary"),
+        ("softmax(l", "-softmax(l", "(ValueError: a row that it returned is negative somewhere"),
+        ("softmax(l", "2 * softmax(l", "does not sum to 1)"),
+        ("softmax(l", "0.0 * softmax(l", "does not sum to 1)"),
+    ],
+    ids=["none", "negative", "two", "zero"],
+)
+def test_a_calibrator_of_a_plugin_returns_probabilities(write, refuses, request, old, new, said):
+    name = f"mine_q_{request.node.callspec.id}"
+    assert old in CALIBRATOR
+    write(f"{name}/calibrators/odd.py", CALIBRATOR.replace("KEPT", "").replace(old, new))
+    with refuses(ConfigError, f"{name}/calibrators/odd.py", said):
+        build_calibrator("odd").fit(2 * np.eye(3), [0, 1, 2]).predict_proba(2 * np.eye(3))
+
+
+def test_a_class_without_a_base_of_calgrid_is_refused(write, refuses):
+    file = "mine_r/losses/bare.py"
+    write(file, LOSS.replace("RETURNED", "return ce, {}").replace("(Loss)", ""))
+    with refuses(ConfigError, f"{file}: the loss Mine has no base class of calgrid"):
+        registry.load("loss", "bare")
+
+
+@pytest.mark.parametrize(
     ("returned", "parts"),
     [
         ("return ce", ["a tensor without dimensions, and a dict", "it returned something else"]),

@@ -510,6 +510,33 @@ class TestExternal:
         with refuses(ConfigError, *parts):
             check_external(Study(config, home))
 
+    @pytest.mark.parametrize("odd", ["a", "b", "c"])
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("classes", "has 4 classes, but external/cifar10/b/{}/seed1 has 3"),
+            ("labels", "has other test rows or labels than external/cifar10/b/{}/seed1"),
+        ],
+    )
+    def test_of_compared_runs_the_odd_one_is_named(
+        self, tmp_path, home, refuses, odd, change, said
+    ):
+        rng = np.random.default_rng(0)
+        labels = rng.integers(3, size=60)
+        external = {}
+        for name in "abc":
+            other = change if name == odd else ""
+            logits = rng.normal(size=(60, 4 if other == "classes" else 3))
+            label = labels[::-1] if other == "labels" else labels
+            np.savez(tmp_path / f"{name}.npz", logits=logits, label=label)
+            key = {"dataset": "cifar10", "backbone": "b", "method": name, "seed": 1}
+            external[name] = {**SPLIT, "test": f"{name}.npz", **key}
+        config = {"study": "s", "data_root": str(tmp_path), "external": external}
+        usual = "b" if odd == "a" else "a"
+        where = f"external.{odd}: external/cifar10/b/{odd}/seed1 "
+        with refuses(ConfigError, where + said.format(usual)):
+            check_external(Study(config, home))
+
     @pytest.mark.parametrize(
         ("rows", "entry", "statistics", "parts"),
         [

@@ -301,7 +301,8 @@ def test_pictures_of_several_sizes_need_a_size(files, tmp_path):
     contents = [*map(encoded, draw(29, seed=2)[0]), encoded(pixels[0])]
     write_parquet(files / "test.parquet", contents, labels)
     message = (
-        r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8; give image_size"
+        r"test.parquet: row 29 \(counted from 0\) has 9x9 pixels, "
+        "the images before it have 8x8; give image_size"
     )
     with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", **PARQUET)
@@ -320,17 +321,20 @@ def spoil(files, content, row=3):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not a picture", r"Row 3 of .*test.parquet is not an image \(BMP, GIF, JPEG"),
-        (b"", "Row 3 of .*test.parquet is not an image"),
-        (encoded(draw(1)[0][0])[:60], "Row 3 of .*test.parquet cannot be decoded"),
+        (
+            b"not a picture",
+            r"test.parquet: row 3 \(counted from 0\) is not an image \(BMP, GIF, JPEG",
+        ),
+        (b"", r"test.parquet: row 3 \(counted from 0\) is not an image"),
+        (encoded(draw(1)[0][0])[:60], r"test.parquet: row 3 \(counted from 0\) cannot be decoded"),
         (
             b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n",
-            "Row 3 of .*test.parquet is not an image",
+            r"test.parquet: row 3 \(counted from 0\) is not an image",
         ),
-        (None, "Row 3 of .*test.parquet has no image bytes in 'image'"),
+        (None, r"test.parquet: row 3 \(counted from 0\) has no image bytes in 'image'"),
         (
             encoded(np.full((8, 8), 40_000, np.uint16)),
-            "Row 3 of .*test.parquet has more than 8 bits per channel",
+            r"test.parquet: row 3 \(counted from 0\) has more than 8 bits per channel",
         ),
     ],
     ids=["text", "empty", "cut off", "postscript", "null", "deep"],
@@ -464,11 +468,11 @@ PNG = encoded(draw(1, seed=9)[0][0])
         ),
         (
             {"image": [PNG], "label": [-1]},
-            r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2",
+            r"test.parquet: row 0 \(counted from 0\) has the label -1, but there are 3 classes",
         ),
         (
             {"image": [PNG], "label": [3]},
-            r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2",
+            r"test.parquet: row 0 \(counted from 0\) has the label 3, but there are 3 classes",
         ),
         (
             {"image": pa.array([], pa.binary()), "label": pa.array([], pa.int64())},
@@ -491,7 +495,7 @@ def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
         ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
         (
             {"val_size": 9, "n_classes": 2},
-            "Row 2 of train.parquet has the label 2, but there are 2 classes",
+            "train.parquet: row 2 (counted from 0) has the label 2, but there are 2 classes",
         ),
         (
             {"val_size": 9, "base": "image_folder", "n_classes": 2},
@@ -631,7 +635,9 @@ def test_unneeded_row_groups_are_not_read(files, monkeypatch):
     source = image_parquet.ImageParquet(val_size=1).open(files, ["train.parquet"], None)
     rows = np.array([0, 16, 40])  # groups of 17 rows
     contents = list(source.read(rows))
-    assert [where.split(" of ")[0] for where, _ in contents] == ["Row 0", "Row 16", "Row 40"]
+    assert [where for where, _ in contents] == [
+        f"{files / 'train.parquet'}: row {row} (counted from 0)" for row in (0, 16, 40)
+    ]
     assert read == [0, 2]
 
 

@@ -102,7 +102,7 @@ def test_a_list_names_the_labels_of_parquet_files_without_names(tmp_path, capsys
     [
         ("abc", "abd", {}, "test.parquet has the class 'd', which is none of the data set's"),
         ("abc", "abc", {"classes": ["a", "b"]}, "has the class 'c'"),
-        ("ab", "ab", {}, "Row 2 of "),
+        ("ab", "ab", {}, "row 2 (counted from 0) "),
         ("abcd", "abcd", {}, "has no image of the class 'd'; add some, or give n_classes: 4"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_nan_logit_does_not_become_a_class_in_onnx_runtime(tmp_path):
 def test_numpy_refuses_bad_rows(id, refuses):
     calibrator = fitted(id, {**dict(FORMS)[id], "max_epochs": 20} if id in ("pts", "smart") else {})
     for row in BAD:
-        with refuses(DataError, "row 1 has NaN, +inf or no finite value"):
+        with refuses(DataError, "row 1 (counted from 0) has NaN, +inf or no finite value"):
             calibrator.predict_proba(np.vstack([GOOD, row]))
     with refuses(DataError, "logits must be (N, K)"):
         calibrator.predict_proba(np.empty((0, CLASSES)))
@@ -186,7 +186,7 @@ def test_scikit_learn_refuses_scores_that_are_nan(refuses):
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(90, 4))
     estimator = CalibratedEstimator(Broken(), "vs").fit(rows, np.arange(90) % 3)
-    with refuses(DataError, "row 0 has NaN"):
+    with refuses(DataError, "row 0 (counted from 0) has NaN"):
         estimator.predict_proba(np.full((1, 4), 100.0))
 
 

@@ -182,8 +182,9 @@ class TestEveryLoss:
         before = copy.deepcopy(loss.state_dict())
         batch["logits"][[4, 2, 7], 1] = float("nan")
         message = (
-            f"loss '{name}': logits of 3 of {N} rows of the batch are not finite, first row 2: "
-            "training diverged or the input is damaged; lower the learning rate or clip gradients."
+            f"loss '{name}': logits of 3 of {N} rows of the batch are not finite, "
+            "first row 2 (counted from 0): training diverged or the input is damaged; "
+            "lower the learning rate or clip gradients."
         )
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
             loss(**batch)
@@ -230,7 +231,9 @@ def test_a_batch_that_does_not_fit_is_refused(change, message):
 def test_one_logit_that_is_not_finite_is_refused(value):
     batch = make_batch()
     batch["logits"][0, 1] = value
-    with pytest.raises(DataError, match=f"logits of 1 of {N} rows .* not finite, first row 0:"):
+    with pytest.raises(
+        DataError, match=rf"logits of 1 of {N} rows .* first row 0 \(counted from 0\):"
+    ):
         build("ce")(**batch)
 
 

@@ -14,7 +14,8 @@ LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "
 @pytest.mark.parametrize("name", LABELLED)
 def test_logits_are_refused_by_every_metric(name):
     with pytest.raises(
-        DataError, match=r"must hold probabilities in \[0, 1\] .*softmax.*, got 2 in row 0, class 0"
+        DataError,
+        match=r"must hold probabilities in \[0, 1\] .*softmax.*, got 2 in row 0 .* class 0",
     ):
         getattr(metrics, name)([[2.0, -1.0]], [0])
 
@@ -22,8 +23,8 @@ def test_logits_are_refused_by_every_metric(name):
 @pytest.mark.parametrize(
     ("probs", "labels", "message"),
     [
-        ([[0.6, 0.3]], [0], "rows that sum to 1 within 1e-06, row 0 sums to 0.9"),
-        ([[0.5, 0.5], [np.nan, 1.0]], [0, 0], "must be finite, got nan in row 1, class 0"),
+        ([[0.6, 0.3]], [0], "rows that sum to 1 within 1e-06, row 0 .* sums to 0.9"),
+        ([[0.5, 0.5], [np.nan, 1.0]], [0, 0], "must be finite, got nan in row 1 .*, class 0"),
         ([[np.inf, 0.0]], [0], "must be finite, got inf"),
         ([0.5, 0.5], [0], r"probs must have shape \(N, K\)"),
         (np.empty((0, 3)), [], "N >= 1"),

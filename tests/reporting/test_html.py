@@ -512,6 +512,16 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation
     assert 'id="table-indicator"' in text.split('<section id="training">')[1]
 
 
+def test_a_test_split_of_a_few_images_is_warned_of(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    warning = "too few to say how well a network is calibrated"
+    assert not any(warning in said for said in findings(*study.opened()))
+    path = study.folder / "metrics.parquet"
+    pd.read_parquet(path).assign(n_samples=19).to_parquet(path)
+    first = findings(*study.opened())[0]
+    assert first == f"Warning: the clean test split has 19 images, {warning}."
+
+
 def test_networks_that_predict_one_class_are_named_with_the_share_of_the_largest(build):
     study = build(seeds=(0, 1), shifts=(), ood=())
     path = study.folder / "classes.parquet"

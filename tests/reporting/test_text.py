@@ -131,12 +131,15 @@ def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
         "\\`c\\` \\\\ 5 < 6 {$_%#}~^"
     )
     assert text.latex(WORDS).endswith(
-        "5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}"
+        "5 $<$ 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}"
     )
     assert "\n" not in text.latex(WORDS)
     assert text.latex("Δ NLL ≤ 5 %² of Łódź") == "$\\Delta$ NLL $\\leq$ 5 \\%$^2$ of Łódź"
     assert text.latex("λ, ς, Σ, μ") == "$\\lambda$, U+03C2, $\\Sigma$, $\\mu$"
     assert text.latex("中") == "U+4E2D"
+    assert text.latex("-0.3 [-1, 2], a-1, 1-2 (< 0.1 | > 2)") == (
+        "$-$0.3 [$-$1, 2], a-1, 1-2 ($<$ 0.1 $\\vert$ $>$ 2)"
+    )
     for plain in ("maccal+mbls", "0.41 [0.39, 0.43]", "< 0.001", "Δ NLL (p; Holm)", "–1.2"):
         assert text.markdown(plain) == plain
 

@@ -80,6 +80,10 @@ def test_variances_of_four_tests_with_three_seeds_are_moderated():
         # 3.69 of 500 others may be right for one method only, more than the margin of .5 %
         ({"difference": 0.0, "metric": "accuracy", "n_test": 500}, "tie"),
         ({"difference": 0.1}, "no verdict"),  # no variance to test against
+        ({"difference": 0.1, "std_test": 0.002, "n_test": 4}, "worse"),
+        # of three others 3.69 may be right for one method only: more than all
+        ({"difference": 0.1, "std_test": 0.002, "n_test": 3}, "no verdict"),
+        ({"difference": 0.0, "n_test": 3}, "no verdict"),
         ({"difference": 0.1, "std_test": 1e-17}, "no verdict"),  # that of one sample, rounded
     ],
 )

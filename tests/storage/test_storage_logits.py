@@ -236,7 +236,7 @@ NAN, INF = float("nan"), float("inf")
         ),
         (
             {"logits": [[-INF, -INF], [0.0, 1.0], [0.0, 1.0]]},
-            ["first is row 0; -inf is allowed only beside a finite logit"],
+            ["first is row 0 (counted from 0); -inf is allowed only beside a finite logit"],
         ),
         ({"logits": [[0.0, 1e300], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
         ({"logits": [[0.0, None], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
@@ -244,16 +244,22 @@ NAN, INF = float("nan"), float("inf")
             {"logits": [[0.0, 1.0], [0.0, 1.0, 2.0], [0.0, 1.0]]},
             ["'logits'", "rows of different length (2 to 3)"],
         ),
-        ({"logits": [[0.0, 1.0], None, [0.0, 1.0]]}, ["'logits'", "has 1 empty rows"]),
+        ({"logits": [[0.0, 1.0], None, [0.0, 1.0]]}, ["'logits'", "has no value in 1 of 3 rows"]),
         ({"logits": [[0.0], [1.0], [2.0]]}, ["logits have 1 columns, expected at least 2"]),
         ({"logits": [0.5, 1.0, 1.5]}, ["'logits'", "must hold a list of numbers a row", "double"]),
         ({"logits": [["a", "b"]] * 3}, ["'logits'", "must hold a list of numbers a row", "string"]),
-        ({"label": [0, 1, 2]}, ["label 2 is outside 0..1 (or -1 for none)"]),
-        ({"label": [0, -2, 1]}, ["label -2 is outside 0..1"]),
-        ({"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..1"]),
+        (
+            {"label": [0, 1, 2]},
+            ["label 2 in row 2 (counted from 0) is outside 0..1 (or -1 for none)"],
+        ),
+        ({"label": [0, -2, 1]}, ["label -2 in row 1 (counted from 0) is outside 0..1"]),
+        ({"label": [0, 2**32, 1]}, ["label 4294967296 in row 1"]),
         ({"label": [0.0, 1.0, 1.0]}, ["labels must be integers, got float64"]),
-        ({"label": [0, None, 1]}, ["'label'", "has 1 empty rows; fill or remove them"]),
-        ({"index": [0, None, 1]}, ["'index'", "has 1 empty rows"]),
+        (
+            {"label": [0, None, 1]},
+            ["'label'", "in 1 of 3 rows, the first is row 1 (counted from 0)"],
+        ),
+        ({"index": [0, None, 1]}, ["'index'", "has no value in 1 of 3 rows"]),
         (
             {"index": [0, 2**40, 1]},
             ["'index' must hold integers of 32 bits, got 0 to 1099511627776"],
@@ -379,7 +385,7 @@ def test_parts_are_read_one_by_one_or_all_together(path):
 
 def test_a_part_that_is_wrong_leaves_no_file(path):
     parts = [make(), make(label=np.full(4, 7, dtype=np.int32))]
-    with pytest.raises(DataError, match="label 7 is outside"):
+    with pytest.raises(DataError, match=r"label 7 in row 0 \(counted from 0\) is outside"):
         write_logits(path, iter(parts))
     assert not path.exists()
     assert not list(path.parent.iterdir())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from tests.conftest import flip
 from tests.metrics.cases import softmax
 from tests.user_logits.user_files import npz
@@ -538,3 +539,13 @@ def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
     rows_of_banks(Study(config, home))
     assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
     assert "site exists already" in capsys.readouterr().err
+
+
+def test_the_study_in_the_bank_that_the_project_ships_takes_all_of_its_runs(home):
+    folder = home / "docs/cifar10"
+    with zipfile.ZipFile(folder / "bank.zip") as archive:
+        config = yaml.safe_load(archive.read("study.yaml"))
+        runs = json.loads(archive.read("bank.json"))["runs"]
+    study = Study({**config, "data_root": str(folder)}, home)
+    assert {*study.runs} == {RunKey(**run["key"]) for run in runs}
+    assert len(rows_of_banks(study)) > 0

@@ -179,14 +179,14 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "logits",
             {"label": [1, 2, 3]},
-            ["label 3 is outside 0..2", "count from 1, so subtract 1"],
+            ["label 3 in row ", "is outside 0..2", "count from 1, so subtract 1"],
         ),
         (
             "logits",
             {"label": [-1] * 3},
             ["3 rows have no label (-1)", "cannot be scored", "number the classes from 0"],
         ),
-        ("logits", {"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..2"]),
+        ("logits", {"label": [0, 2**32, 1]}, ["label 4294967296 in row 1"]),
         ("logits", {"label": [0, 0.5, 1]}, ["labels must be integers, got float64"]),
         ("logits", {"label": [0, np.inf, 1]}, ["labels must be integers, got float64"]),
         ("logits", {"label": [0, np.nan, 1]}, ["1 labels are NaN; give the classes of these rows"]),
@@ -215,9 +215,13 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "probabilities",
             {"logits": 3 * np.eye(3)},
-            ["should contain probabilities, but row 0 sums to 3"],
+            ["should contain probabilities, but row 0 (counted from 0) sums to 3"],
         ),
-        ("probabilities", {"probs": np.diag([1, 1.1, 1])}, ["row 1 sums to 1.1", "kind: logits"]),
+        (
+            "probabilities",
+            {"probs": np.diag([1, 1.1, 1])},
+            ["row 1 (counted from 0) sums to 1.1", "kind: logits"],
+        ),
         ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, ["smallest value -0.5"]),
     ],
 )
@@ -460,7 +464,7 @@ def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path
     cells = LOGITS.astype(object)
     cells[:, 1] = LOGITS[:, 1].astype(str)
     cells[7, 1] = "1,5"
-    with refuses(DataError, "Column 'dog' of", "one number per row, it contains '1,5' in row 7."):
+    with refuses(DataError, "Column 'dog' of", "it contains '1,5' in row 7 (counted from 0)."):
         read_any(wide(tmp_path / "t.csv", NAMES, cells, LABELS), "logits", classes=NAMES)
 
 
@@ -494,13 +498,14 @@ def test_damaged_tables(tmp_path, refuses):
         (
             "ragged.csv",
             "a0,a1,label\n1,2\n",
-            ["ragged.csv cannot be read", "Expected 3 columns, got 2"],
+            ["ragged.csv cannot be read", "row 0 (counted from 0): Expected 3 columns, got 2"],
         ),
         ("empty.csv", "", ["empty.csv is empty"]),
+        ("header.csv", "a0,a1,label\n", ["header.csv has a header and no rows"]),
         ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),
         ("decimals.csv", "a0;a1;label\n1,5;2,5;0\n", ["one column, 'a0;a1;label'", "points"]),
         ("comment.csv", "# a0,a1,label\n1,2,0\n", ["begins with '#'", "comments=''"]),
-        ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
+        ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has no value in 1 of 1 rows"]),
         (
             "words.csv",
             "a0,a1,label\n1,x,0\n",

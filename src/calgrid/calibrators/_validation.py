@@ -12,7 +12,7 @@ from calgrid.calibrators._probabilities import (
     resemble_probabilities,
     within_unit,
 )
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.metrics._inputs import as_array
 
 #: what a fit knows about its inputs
@@ -169,9 +169,14 @@ def in_order(
     if names is None or fitted is None or tuple(names) == tuple(fitted):
         return logits
     if set(names) != set(fitted):
+        mend = "use the same model"
+        for name in filter(names[0].endswith, fitted):
+            start = names[0].removesuffix(name)
+            if {start + each for each in fitted} == set(names):
+                mend = f"remove '{visible(start)}' from the names of the columns"
         raise DataError(
             f"the calibrator was fitted on the classes {visible(', '.join(fitted))}, but these are "
-            f"{visible(', '.join(names))}; use the same model."
+            f"{visible(', '.join(names))}; {mend}."
         )
     return logits[:, [names.index(name) for name in fitted]]
 
@@ -208,7 +213,7 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     if not np.isfinite(largest).all():
         row = int(np.argmin(np.isfinite(largest[:, 0])))
         raise DataError(
-            f"logits row {row} has NaN, +inf or no finite value; remove such rows, or run the "
+            f"logits {row_at(row)} has NaN, +inf or no finite value; remove such rows, or run the "
             "model in float32."
         )
     with np.errstate(over="ignore"):

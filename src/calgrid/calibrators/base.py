@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
+    are_probabilities,
     by_blocks,
     logit_scale,
     rescaled,
@@ -241,6 +242,8 @@ class Calibrator(ABC):
         self._scale = logit_scale(scores[possible]) if self.scale_free and possible.any() else 1.0
         with errors_of(type(self), "fails in its fit"):
             history = self._fit_noted(rescaled(scores, self._scale), targets, inputs, layer)
+            if not isinstance(history, dict):
+                raise TypeError("_fit must return a dictionary, {} without entries")
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._scale), "beta": 1.0 / self._scale}
         reason = history.pop("unconverged", "")
@@ -325,6 +328,8 @@ class Calibrator(ABC):
         inputs = self._required_features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
             output = convert(rescaled(scores, self._scale), inputs)
+            if not type(self).__module__.startswith("calgrid."):
+                _check_output(output.probs, scores.shape)
         if not self.maps_impossible:
             probabilities = without_impossible(scores, output.probs)
             logs = output.logs if probabilities is output.probs else None
@@ -518,6 +523,14 @@ class Calibrator(ABC):
         self._fitted = {*state} - {"unit"}
         for name in self._fitted:
             setattr(self, name, state[name][()])  # an array, or a number
+
+
+def _check_output(probabilities: Any, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless a calibrator returned probabilities of a shape."""
+    if np.shape(probabilities) != shape:
+        raise ValueError(f"it returned the shape {np.shape(probabilities)} for {shape}")
+    if not are_probabilities(np.asarray(probabilities)):
+        raise ValueError("a row that it returned is negative somewhere or does not sum to 1")
 
 
 class SoftmaxCalibrator(Calibrator):

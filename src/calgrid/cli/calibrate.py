@@ -21,12 +21,13 @@ from calgrid.cli.files import (
     interval_text,
     left_out_lines,
     read,
+    say_few,
     say_impossible,
     says_and_right,
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.components import registry
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
@@ -62,11 +63,11 @@ def calibrate(options: argparse.Namespace) -> None:
     calibrator, ranking = None, list[Ranked]()
     if options.load:
         calibrator = _loaded(options, names)
-        target = _target(options, calibrator.class_names)
+        target = _target(options, calibrator.class_names, calibrator.n_classes)
     else:
         data = read(options.fit, options.fit_labels, options)
         _warn_of_calibrated(options.fit, data)
-        target = _target(options, data.metadata.get("classes"))
+        target = _target(options, data.metadata.get("classes"), data.logits.shape[1])
         _warn_of_rows(options, data, target)
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
@@ -169,7 +170,9 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logits | None:
+def _target(
+    options: argparse.Namespace, classes: Sequence[str] | None, n_classes: int | None
+) -> Logits | None:
     """The file to calibrate, with columns in the order of the classes of the fit; labels may be
     absent if its probabilities are written.
     """
@@ -178,8 +181,13 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
     labelled = options.apply_labels is not None
     target = read(options.apply, options.apply_labels, options, classes, labelled)
     _warn_of_calibrated(options.apply, target)
+    fitted = options.fit or options.load
+    if (width := target.logits.shape[1]) != n_classes:
+        raise DataError(
+            f"{options.apply} has {width} classes, but {fitted} has {n_classes}; use the same "
+            "model."
+        )
     if not classes and "classes" in target.metadata:
-        fitted = options.fit or options.load
         say_unnamed("columns", fitted, options.apply, target.metadata["classes"])
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
@@ -403,6 +411,7 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
+        say_few(target, options.apply)
         for name, output in columns.items():
             say_impossible(output, target.label, name)
             scores[name] = estimates(output, target.label, options)
@@ -479,7 +488,7 @@ def _verdict_text(
 ) -> str:
     """One sentence: by how much a calibrator changes the NLL, and how sure that is."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -503,10 +512,13 @@ def _verdict_text(
         interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
     if row["verdict"] == TIE:
         interval += f"; a difference of {row['detectable']:.4f} nats would have been found"
+    few = ""
+    if len(labels) < FEWEST_TEST:
+        few = f", which has too few rows ({len(labels)}; at least {FEWEST_TEST} are needed)"
     before, after = (f"{100 * scores[name]['accuracy'].value:.2f} %" for name in (bare, id))
     accuracy = "" if before == after else f" Accuracy: {before} to {after}."
     return (
-        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
+        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}{few}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{accuracy}\n"
     )
 

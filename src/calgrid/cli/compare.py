@@ -13,12 +13,13 @@ import pandas as pd
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
-from calgrid.cli.files import read, say_impossible
+from calgrid.cli.files import read, say_few, say_impossible
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Output
 from calgrid.reporting.text import (
     UNITS,
+    count,
     format_metric,
     format_with_unit,
     is_square,
@@ -26,7 +27,7 @@ from calgrid.reporting.text import (
     size,
 )
 from calgrid.statistics import paired_bootstrap
-from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE
+from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, NO_VERDICT, TIE
 from calgrid.storage.logits import Logits
 from calgrid.user_logits.reading import predicted, row_keys
 
@@ -53,6 +54,7 @@ def compare(options: argparse.Namespace) -> None:
             f"resamples; 1000 are recommended."
         )
     first = _read(next(iter(methods.values()))[0], options)
+    say_few(first, next(iter(methods.values()))[0])
     runs = {}
     for name, paths in methods.items():
         runs[name] = [_output(path, first, options) for path in paths]
@@ -92,12 +94,17 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:
         say_unnamed("columns", "the first file", path, data.metadata["classes"])
-    keys, first_keys = row_keys(data), row_keys(first)
-    same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
-    if not same_shape or not all(map(np.array_equal, keys, first_keys)):
+    width, first_width = data.logits.shape[1], first.logits.shape[1]
+    if width != first_width:
         raise DataError(
-            f"{path} has other samples than the first file (index or number of classes differ); "
-            f"compare files for the same test set."
+            f"{path} has {width} classes, but the first file has {first_width}; compare files for "
+            "the same test set."
+        )
+    keys, first_keys = row_keys(data), row_keys(first)
+    if len(keys) != len(first_keys) or not all(map(np.array_equal, keys, first_keys)):
+        raise DataError(
+            f"{path} has other samples than the first file (index or number of rows differ); "
+            "compare files for the same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(
@@ -111,7 +118,8 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
     lines = [
-        f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."
+        f"Paired on {count(n_samples, 'test sample')}; sd test: over resamples of them, sd seed: "
+        "over seeds."
     ]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
@@ -135,6 +143,9 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
             "\nno verdict: one run of a method says nothing about another run of it; give files of "
             "several seeds, or --networks to ask about these networks alone."
         )
+    if n_samples < FEWEST_TEST:
+        lines.append(f"\nno verdict: a test needs at least {FEWEST_TEST} samples.")
+        return "\n".join(lines) + "\n"
     without_verdict = frame[(frame["verdict"] == NO_VERDICT) & ~one_run]
     for row in without_verdict.drop_duplicates("metric").itertuples():
         lines.append(f"\n{row.metric}: no verdict; {_reason(row)}")

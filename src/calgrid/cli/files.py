@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from calgrid.metrics import (
     evaluate,
     evaluate_soft,
 )
-from calgrid.metrics.intervals import Estimate
+from calgrid.metrics.intervals import FEW_ROWS, Estimate
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
 from calgrid.user_logits.reading import predicted, read_any
@@ -95,6 +95,20 @@ def say_impossible(output: Output, labels: np.ndarray, name: str | Path) -> None
         )
 
 
+def rows_of(data: Sized) -> str:
+    """``1 row``, ``20 rows``."""
+    return f"{len(data)} row{'s' * (len(data) != 1)}"
+
+
+def say_few(data: Sized, name: str | Path) -> None:
+    """Log that rows are too few to measure calibration."""
+    if len(data) < FEW_ROWS:
+        log(
+            f"Warning: {name} has {rows_of(data)}, too few to say how well a model is calibrated: "
+            "by chance alone a perfectly calibrated one has a large ECE, too (ece_null)."
+        )
+
+
 def says_and_right(output: Output, labels: np.ndarray) -> str:
     """Mean confidence beside accuracy, in percent: ``says 94.2 %, right 86.5 %``."""
     right = output.probs.argmax(axis=1) == labels
@@ -135,6 +149,7 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
+    say_few(data, options.file)
     say_impossible(probabilities, data.label, options.file)
     predictions = check_probabilities(probabilities, data.label)
     further = _metrics_of_plugins(predictions, options.bins)
@@ -148,7 +163,7 @@ def metrics(options: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps(as_json(scores), indent=2) + "\n")
         return
     said = says_and_right(probabilities, data.label)
-    sys.stdout.write(f"{len(data)} rows, {probabilities.shape[1]} classes: {said}\n")
+    sys.stdout.write(f"{rows_of(data)}, {probabilities.shape[1]} classes: {said}\n")
     for name, score in scores.items():
         summary = find_metric(name).summary
         if name == "aece":

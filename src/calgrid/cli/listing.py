@@ -57,6 +57,9 @@ FEWEST_STEPS, FEWEST_IN_ALL = 10, 300
 SPANS = 5
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
+#: kinds of which a study may define its own, and what is said where such a name is not found
+OF_STUDIES = {"calibrators", "datasets", "methods", "probes", "protocols"}
+OF_CALGRID = "calgrid (names that a study defines are in its file alone)"
 #: parts of an entry that are printed as lists, and their titles
 PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
@@ -107,7 +110,9 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
                 named.append(entry)
                 sheets.append(_sheet(entry, SINGULAR[name]))
     if not named:
-        raise unknown_id("component" if len(kinds) > 1 else SINGULAR[kind], id, known)
+        if len(kinds) > 1:
+            raise unknown_id("component", id, known, OF_CALGRID, "calgrid list KIND")
+        raise unknown_id(SINGULAR[kind], id, known, OF_CALGRID if kind in OF_STUDIES else "")
     return named, "\n".join(sheets)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read, say_impossible, says_and_right
+from calgrid.cli.files import estimates, read, rows_of, say_few, say_impossible, says_and_right
 from calgrid.errors import ConfigError
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
@@ -37,6 +37,7 @@ def reliability(options: argparse.Namespace) -> None:
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
         output = predicted(data)
+        say_few(data, path)
         say_impossible(output, data.label, path)
         if options.per_class:
             lead = f"{name}: " if len(names) > 1 else ""
@@ -56,7 +57,7 @@ def reliability(options: argparse.Namespace) -> None:
         table = table[table["count"] > 0].to_string(
             index=False, float_format=lambda value: f"{value:.4f}"
         )
-        sys.stdout.write(f"{name}: {len(labels)} rows, {facts}\n{table}\n\n")
+        sys.stdout.write(f"{name}: {rows_of(labels)}, {facts}\n{table}\n\n")
 
 
 def _of_classes(data: Logits, output: Output) -> dict[str, Part]:

@@ -295,8 +295,8 @@ def load(kind: str, name: str) -> Any:
 
     Raises
     ------
-    ConfigError : the component is unknown, the import of a plugin's file fails, or a class lacks a
-        method that its base leaves to it.
+    ConfigError : the component is unknown, the import of a plugin's file fails, or a class has no
+        base of calgrid, or lacks a method that its base leaves to it.
     """
     id = name.partition("/")[0]
     module = _module_of(kind, id)
@@ -305,6 +305,7 @@ def load(kind: str, name: str) -> Any:
         namespace = vars(importlib.import_module(module))
     for component in _registered(namespace):
         if component.registered.get("id", module.rpartition(".")[2]) == id:
+            _check_base(kind, component)
             _check_methods(kind, component)
             return component
     raise missing([kind], kind, name, descriptions(kind))
@@ -339,6 +340,16 @@ def _registered(namespace: Mapping[str, Any]) -> list[Any]:
         if is_registered and value.__module__ == namespace["__name__"]:
             components.append(value)
     return components
+
+
+def _check_base(kind: str, component: Any) -> None:
+    """Raise ConfigError if a class has no base class of calgrid."""
+    bases = inspect.getmro(component) if inspect.isclass(component) else ()
+    if bases and not any(_is_of_calgrid(base.__module__) for base in bases):
+        raise ConfigError(
+            f"{plugins.shown(component.__module__)}: the {kind} {component.__name__} has no base "
+            f"class of calgrid; name one, as in the files of 'calgrid new {kind}'."
+        )
 
 
 def _check_methods(kind: str, component: Any) -> None:

@@ -4,7 +4,8 @@ once before the jobs. All functions raise ConfigError.
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,8 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
             key = run.key
             expected = sizes.get(key[:3]) or {}
             _check_order(study, key, found["test"].classes, where)
-            for split, (count, identity, _) in found.items():
+            _widths(study)[key] = where, found["test"].n_classes
+            for split, (count, _, identity, _) in found.items():
                 first, known = rows.setdefault(sharing_rows(key, split), (key, identity))
                 if identity != known:
                     raise ConfigError(
@@ -260,8 +262,8 @@ def _read_bank(
 
 def check_external(study: Study) -> None:
     """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
-    few rows, other test rows or another order of classes than those of runs that they are compared
-    with, other val rows than those of a bank, and a run given as several seeds.
+    few rows, other test rows, another number or order of classes than those of runs that they are
+    compared with, other val rows than those of a bank, and a run given as several seeds.
     """
     entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
     for run in study.external.values():
@@ -269,14 +271,18 @@ def check_external(study: Study) -> None:
             entry = run.external["name"], run.external.get("group")
             entries.setdefault(entry, []).append(run)
     of_banks = rows_of_banks(study)
-    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    places: dict[RunKey, str] = {}
+    rows: dict[tuple[object, ...], dict[RunKey, str]] = defaultdict(dict)
     seeds: dict[tuple[object, ...], RunKey] = {}
     for (name, group), runs in entries.items():
         where = f"external.{name}" + (f", group {group}" if group else "")
-        identities, classes = _identities(study, runs, where)
+        identities, n_classes, classes = _identities(study, runs, where)
         for run in runs:
             key, found = run.key, identities[run.key]
+            places[key] = where
             _check_order(study, key, classes, where)
+            _widths(study)[key] = where, n_classes
+            rows[*key[:3], key.seed][key] = found["test"]
             for split, identity in found.items():
                 first, expected = of_banks.get(sharing_rows(key, split), (key, identity))
                 if identity != expected:
@@ -285,13 +291,6 @@ def check_external(study: Study) -> None:
                         "or labels, so they cannot be compared image by image; give it another "
                         "'dataset'."
                     )
-            first, expected = rows.setdefault((*key[:3], key.seed), (key, found["test"]))
-            if found["test"] != expected:
-                raise ConfigError(
-                    f"{where}: {key.path} and {first.path} have other test rows or labels, so they "
-                    "cannot be compared image by image; give one of them another 'dataset', or, if "
-                    "only the order of their classes differs, name the order in 'classes' of both."
-                )
             content = json.dumps({**run.external, "name": "", "seed": 0}, sort_keys=True)
             twin = seeds.setdefault((*key[:4], content), key)
             if twin.seed != key.seed:
@@ -299,6 +298,49 @@ def check_external(study: Study) -> None:
                     f"{where}: {key.path} has the files of {twin.path}, so they are no different "
                     "seeds; give each run once."
                 )
+    _check_widths(study)
+    for compared in rows.values():
+        if (pair := _odd_one(compared)) is not None:
+            odd, other = pair
+            raise ConfigError(
+                f"{places[odd]}: {odd.path} has other test rows or labels than {other.path}, so "
+                "they cannot be compared image by image; give one of them another 'dataset', or, "
+                "if only the order of their classes differs, name the order in 'classes' of both."
+            )
+
+
+def _odd_one(values: Mapping[RunKey, Hashable]) -> tuple[RunKey, RunKey] | None:
+    """The first run with another value than most, and the first of these; None if all are equal."""
+    ((usual, _),) = Counter(values.values()).most_common(1)
+    odd = [key for key, value in values.items() if value != usual]
+    return (odd[0], next(key for key in values if values[key] == usual)) if odd else None
+
+
+@functools.cache
+def _widths(study: Study) -> dict[RunKey, tuple[str, int]]:
+    """Where each run is defined, and the number of its classes, if known; without those of banks
+    and external logits, which are added as they are read.
+    """
+    widths = {}
+    for key in study.trained:
+        if (count := study.datasets.describe(key.dataset).info.get("n_classes")) is not None:
+            widths[key] = "grids", count
+    return widths
+
+
+def _check_widths(study: Study) -> None:
+    """Refuse a run with another number of classes than most of those that it is compared with."""
+    settings: dict[tuple[str, ...], dict[RunKey, int]] = defaultdict(dict)
+    for key, (_, count) in _widths(study).items():
+        settings[key[:3]][key] = count
+    for counts in settings.values():
+        if (found := _odd_one(counts)) is not None:
+            odd, other = found
+            raise ConfigError(
+                f"{_widths(study)[odd][0]}: {odd.path} has {counts[odd]} classes, but {other.path} "
+                f"has {counts[other]}, so they cannot be compared; give both the same classes, or "
+                "one of them another 'dataset'."
+            )
 
 
 @functools.cache
@@ -329,9 +371,10 @@ def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where
 
 def _identities(
     study: Study, runs: Sequence[ExternalRun], where: str
-) -> tuple[dict[RunKey, dict[str, str]], Sequence[str] | None]:
+) -> tuple[dict[RunKey, dict[str, str]], int, Sequence[str] | None]:
     """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identities of their val and test rows, and the names of their classes, if known.
+    the identities of their val and test rows, and the number of their classes and their names, if
+    known.
     """
     from calgrid.user_logits.entry import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
 
@@ -358,4 +401,4 @@ def _identities(
             identities[run.key] = {"val": rows.identity(), "test": test.identity()}
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return identities, classes
+    return identities, test.logits.shape[1], classes

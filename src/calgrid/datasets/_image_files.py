@@ -27,7 +27,7 @@ from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.parallel import in_threads
 
 Rows = NDArray[np.int64]
@@ -346,7 +346,7 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if len(wrong):
         raise DataError(
-            f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are "
+            f"{files}: {row_at(wrong[0])} has the label {labels[wrong[0]]}, but there are "
             f"{n_classes} classes, 0..{n_classes - 1}; correct it, or give n_classes."
         )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calgrid.class_names import names_of_labels, shown_names
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.storage.sources import record
 
 IMAGE_COLUMNS = ("image", "img")
@@ -163,8 +163,8 @@ def _by_name(labels: Rows, named: Sequence[str], classes: Sequence[str], path: P
     wrong = np.flatnonzero((labels < 0) | (labels >= len(named)))
     if len(wrong):
         raise DataError(
-            f"Row {wrong[0]} of {path} has the label {labels[wrong[0]]}, but the file has names of "
-            f"{len(named)} classes, 0..{len(named) - 1}; correct it."
+            f"{path}: {row_at(wrong[0])} has the label {labels[wrong[0]]}, but the file has "
+            f"names of {len(named)} classes, 0..{len(named) - 1}; correct it."
         )
     return np.array([classes.index(name) for name in named])[labels]
 
@@ -183,10 +183,10 @@ def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage
                 for row, content in zip(inside, contents, strict=True):
                     if content is None:
                         raise DataError(
-                            f"Row {row} of {path} has no image bytes in '{name}'; write the images "
-                            "into the file."
+                            f"{path}: {row_at(row)} has no image bytes in '{name}'; write the "
+                            "images into the file."
                         )
-                    yield f"Row {row} of {path}", content
+                    yield f"{path}: {row_at(row)}", content
             start = stop
 
 

@@ -263,8 +263,8 @@ def _where(
         if split.rows is not None and equal.any():
             positions.append(split.rows[equal][0])
     return (
-        f" (the first: rows {positions[0]} and {positions[1]}, counted through all files), or set "
-        "duplicates: count"
+        f" (the first: rows {positions[0]} and {positions[1]}, counted from 0 through all files), "
+        "or set duplicates: count"
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.errors import DataError
+from calgrid.errors import DataError, row_at
 from calgrid.progress import log
 from calgrid.storage.logits import Logits, read_matrix, read_table
 from calgrid.storage.specs import LabelCounts
@@ -82,5 +82,5 @@ def _check(counts: np.ndarray, data: Logits, path: Path) -> None:
     if bad.any():
         raise DataError(
             f"{path}: {int(bad.sum())} rows have a negative or non-finite count, or no count above "
-            f"0; the first is row {int(bad.argmax())}."
+            f"0; the first is {row_at(int(bad.argmax()))}."
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.components import registry
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, row_at
 from calgrid.losses._history import PerSample
 
 Terms = dict[str, Tensor]
@@ -227,7 +227,7 @@ class Loss(nn.Module):
         if len(wrong) > 0:
             raise DataError(
                 f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are "
-                f"not finite, first row {int(wrong[0])}: training diverged or the input is "
+                f"not finite, first {row_at(int(wrong[0]))}: training diverged or the input is "
                 "damaged; lower the learning rate or clip gradients."
             )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, row_at
 from calgrid.metrics.moments import row_blocks
 
 P = ParamSpec("P")
@@ -242,7 +242,7 @@ def from_logits(logits: ArrayLike) -> Output:
         raise _bad_entry("logits", rows, wrong, "must be finite or -inf")
     largest = rows.max(axis=1, keepdims=True)
     if np.isneginf(largest).any():
-        raise DataError(f"logits must not all be -inf in row {int(largest.argmin())}.")
+        raise DataError(f"logits must not all be -inf in {row_at(int(largest.argmin()))}.")
     with np.errstate(over="ignore"):
         return Output.of_scores(rows - largest)
 
@@ -270,7 +270,7 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
     if bad.any():
         row = int(bad.argmax())
         raise DataError(
-            f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to "
+            f"{name} must have rows that sum to 1 within {tolerance:g}, {row_at(row)} sums to "
             f"{sums[row]:.8g}; compute the softmax in float32, or divide each row by its sum."
         )
     return rows
@@ -316,7 +316,9 @@ def _bad_entry(
     name: str, rows: NDArray[np.float64], bad: NDArray[np.bool_], rule: str
 ) -> DataError:
     row, column = np.argwhere(bad)[0]
-    return DataError(f"{name} {rule}, got {rows[row, column]:.6g} in row {row}, class {column}.")
+    return DataError(
+        f"{name} {rule}, got {rows[row, column]:.6g} in {row_at(row)}, class {column}."
+    )
 
 
 def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[np.int64]:
@@ -334,5 +336,7 @@ def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[
         hint = ""
         if array[row] == -1:
             hint = " (rows without a label, such as out-of-distribution ones, cannot be scored)"
-        raise DataError(f"labels must be in [0, {n_classes}), got {array[row]} in row {row}{hint}.")
+        raise DataError(
+            f"labels must be in [0, {n_classes}), got {array[row]} in {row_at(row)}{hint}."
+        )
     return array.astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from calgrid.errors import DataError
+from calgrid.errors import DataError, row_at
 from calgrid.metrics._inputs import TINY, Output, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
 
@@ -92,7 +92,7 @@ def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
     bad = ~np.isfinite(total) | (counts.min(axis=1) < 0) | (total == 0)
     if bad.any():
         raise DataError(
-            "votes must be finite, not negative and not all zero in a row, row "
-            f"{int(bad.argmax())} is not."
+            "votes must be finite, not negative and not all zero in a row, "
+            f"{row_at(int(bad.argmax()))} is not."
         )
     return rows, counts / total[:, None]

@@ -108,6 +108,8 @@ DECIDING_RESAMPLES = 200
 #: metrics without an interval for fewer errors, or fewer right predictions, than these: the places
 #: of a few errors say little about those of others
 SEPARATION, FEWEST = {"auroc_failure", "aupr_failure", "fpr95_failure"}, 20
+#: fewer rows are warned of: chance alone gives them a large ECE
+FEW_ROWS = 20
 #: relative size of differences of an error and one drawn by chance that may be rounding
 ROUNDING = 1e-6
 #: largest number of weights that are kept for the next model

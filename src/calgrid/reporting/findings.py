@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
+from calgrid.metrics.intervals import FEW_ROWS
 from calgrid.reporting import text
 from calgrid.reporting.recipes import Recipes, best_of_all
 from calgrid.reporting.study import (
@@ -44,6 +45,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences about one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
         _dataset,
+        _few,
         _one_class,
         _tests,
         _parts,
@@ -105,6 +107,17 @@ def _dataset(data: StudyData, group: Group) -> str:
     """Warning about the data set."""
     said = data.warning(group)
     return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
+
+
+def _few(data: StudyData, group: Group) -> str:
+    """Warning about a test split of a few images."""
+    images = data.test_samples(group)
+    if images >= FEW_ROWS:
+        return ""
+    return (
+        f"Warning: the clean test split has {text.count(images, 'image')}, too few to say how well "
+        "a network is calibrated."
+    )
 
 
 def _one_class(data: StudyData, group: Group) -> str:

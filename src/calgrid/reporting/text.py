@@ -45,6 +45,10 @@ SPECIAL_LATEX = str.maketrans(
         "\\": "\\textbackslash{}",
         "~": "\\textasciitilde{}",
         "^": "\\textasciicircum{}",
+        # in text the default encoding has other characters at their places
+        "<": "$<$",
+        ">": "$>$",
+        "|": "$\\vert$",
         "–": "--",
         "—": "---",
         "“": "``",
@@ -68,6 +72,8 @@ SPECIAL_LATEX = str.maketrans(
         "µ": "$\\mu$",
     }
 )
+#: hyphen of a negative number
+MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
 #: characters beyond ASCII that pdfLaTeX knows: letters of western and central Europe
 LATIN = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e]")
 NAMES = {
@@ -329,7 +335,7 @@ def latex(words: str) -> str:
     ``U+4E2D``.
     """
     known = ""
-    for letter in one_line(words).translate(SPECIAL_LATEX):
+    for letter in MINUS.sub("−", one_line(words)).translate(SPECIAL_LATEX):
         is_known = letter.isascii() or LATIN.fullmatch(letter)
         known += letter if is_known else f"U+{ord(letter):04X}"
     return known

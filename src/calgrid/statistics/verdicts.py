@@ -51,6 +51,8 @@ MOST_SEEDS = 10_000
 SHARES = ("accuracy", "top5", "balanced_accuracy")
 #: upper end of a 95 % interval of a Poisson mean, of which no event was seen
 UNSEEN = 3.69
+#: with fewer test samples no difference of a share would be found
+FEWEST_TEST = math.ceil(UNSEEN)
 #: p-values below are reported as this one
 LEAST_P = 1e-15
 
@@ -99,8 +101,8 @@ def judge(
         1 - (1 - level) / (size of the family) is within the ``margin`` of the metric, or the
         interval within a thousandth of it, but not of an accuracy without a difference on any of
         so few ``n_test`` samples that these could hide the margin; ``tie`` otherwise; ``no
-        verdict`` without ``std_test``, without variance, without a better side, or for methods with
-        one seed.
+        verdict`` without ``std_test``, without variance, without a better side, for methods with
+        one seed, or with fewer than ``FEWEST_TEST`` test samples.
     """
     alpha, names = 1 - level, tests["metric"]
     sign = tests["sign"] if "sign" in tests else of_metric(names, "sign").astype(float)
@@ -125,6 +127,7 @@ def judge(
     half = _reach(alpha, *sources)
     wide = np.abs(difference) + _reach(alpha / size, *sources)
     testable = tests["std_test"].notna() & ((tests["n_seeds"] > 1) | of_runs) & sign.notna()
+    testable &= n_test >= FEWEST_TEST
     equal = np.abs(difference) + half < margin / 1000
     rules = {
         EQUIVALENT: testable.to_numpy() & equal,

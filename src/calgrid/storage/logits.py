@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calgrid.errors import DataError
+from calgrid.errors import DataError, row_at
 from calgrid.storage.atomic import parse_json, replacing, require_file
 from calgrid.storage.records import MEND, check_fingerprint
 
@@ -291,7 +291,11 @@ def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:
 
 def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
     if count := table.column(column).null_count:
-        raise DataError(f"Column '{column}' of {path} has {count} empty rows; fill or remove them.")
+        first = row_at(table.column(column).is_null().index(True).as_py())
+        raise DataError(
+            f"Column '{column}' of {path} has no value in {count} of {len(table)} rows, the first "
+            f"is {first}; fill or remove them."
+        )
 
 
 def read_matrix(
@@ -350,7 +354,10 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
                 f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits."
             )
         if len(values) != rows:
-            raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
+            raise DataError(
+                f"{where}: {len(values)} values of '{name}' for {rows} rows of logits; give one "
+                "for each row."
+            )
     bad = (
         np.isnan(data.logits).any(axis=1)
         | np.isposinf(data.logits).any(axis=1)
@@ -359,8 +366,8 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if bad.any():
         first = int(bad.argmax())
         raise DataError(
-            f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row "
-            f"{first}; -inf is allowed only beside a finite logit."
+            f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is "
+            f"{row_at(first)}; -inf is allowed only beside a finite logit."
         )
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
@@ -379,11 +386,13 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < NO_LABEL or high >= width:
         wrong = low if low < NO_LABEL else high
+        first = row_at(int((labels == wrong).argmax()))
         mend = "correct the labels"
         if (low, high) == (1, width):
             mend = "they seem to count from 1, so subtract 1"
         raise DataError(
-            f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none); {mend}."
+            f"{where}: label {wrong} in {first} is outside 0..{width - 1} (or {NO_LABEL} for "
+            f"none); {mend}."
         )
 
 
@@ -412,5 +421,5 @@ def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str
     if bad.any():
         raise DataError(
             f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not "
-            f"sum to 1, the first is row {int(bad.argmax())}."
+            f"sum to 1, the first is {row_at(int(bad.argmax()))}."
         )

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from calgrid.class_names import as_names
-from calgrid.errors import CalgridError, DataError, visible
+from calgrid.errors import CalgridError, DataError, row_at, visible
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
 from calgrid.user_logits.formats import FORMATS, check_format
@@ -103,7 +103,7 @@ class Columns(Arrays):
         if pa.types.is_string(content):
             for row, text in enumerate(self.table[name].to_pylist()):
                 if not NUMBER.fullmatch(text.strip().lower()):
-                    return f"'{visible(text)}' in row {row}"
+                    return f"'{visible(text)}' in {row_at(row)}"
         return str(content)
 
     def floating(self, names: Sequence[str]) -> list[str]:
@@ -336,14 +336,30 @@ def _load_csv(path: Path) -> Columns:
             "write decimal points."
         )
     with _reading(path):
-        table = pa.csv.read_csv(path)
+        table = _read_csv(path)
         names = table.column_names
+    if not len(table):
+        raise DataError(f"{path} has a header and no rows; write it again.")
     if all(map(NUMBER.fullmatch, names)):
         raise DataError(
             f"{path} has no header; add a first line with the names of the columns, one of them "
             "'label'."
         )
     return Columns(table, path)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    try:
+        return pa.csv.read_csv(path)
+    except pa.ArrowInvalid:
+        pass
+    # one thread knows the row; its numbers count from 1, with the header
+    try:
+        return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(use_threads=False))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            re.sub(r"\bRow #(\d+)", lambda match: row_at(int(match[1]) - 2), str(error))
+        ) from None
 
 
 READERS: dict[str, Callable[[Path], Arrays]] = {

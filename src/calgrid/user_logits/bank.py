@@ -55,9 +55,12 @@ class BankRun:
 
 
 class BankRows(NamedTuple):
-    """Rows of a split: their number and identity, and the names of their classes, if known."""
+    """Rows of a split: their number, that of their classes, their identity, and the names of their
+    classes, if known.
+    """
 
     size: int
+    n_classes: int
     identity: str
     classes: list[str] | None
 
@@ -113,11 +116,14 @@ class Bank:
         for name in run.files:
             columns = ["index", "label", "logits"]
             table = pq.read_table(BytesIO(self.read(run, name)), columns=columns)
-            if resemble_probabilities(read_matrix(table, "logits", self.path)):
+            logits = read_matrix(table, "logits", self.path)
+            if resemble_probabilities(logits):
                 raise self._damaged(f"{run.folder}/{name}", "its logits are probabilities")
             rows = table["index"].to_numpy(), table["label"].to_numpy()
             names = as_names(read_metadata(table).get("classes"))
-            found[Path(name).stem] = BankRows(len(table), identity_of_rows(*rows), names)
+            found[Path(name).stem] = BankRows(
+                len(table), logits.shape[1], identity_of_rows(*rows), names
+            )
         return found
 
     def _record(self, name: str) -> dict[str, Any]:

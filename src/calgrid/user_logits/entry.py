@@ -8,7 +8,7 @@ import numpy as np
 
 from calgrid.class_names import say_unnamed
 from calgrid.errors import DataError
-from calgrid.storage.logits import Logits, validate_logits
+from calgrid.storage.logits import Logits
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.user_logits.calarena import read_group
 from calgrid.user_logits.reading import read_any, share_rows
@@ -35,7 +35,12 @@ def read_external(
     if "val" in given:
         how |= {"classes": classes, "exact": "classes" not in external}
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
-        validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+        widths = [each.logits.shape[1] for each in (val, test)]
+        if widths[0] != widths[1]:
+            raise DataError(
+                f"{given['val']} has {widths[0]} classes, but {given['test']} has {widths[1]}; "
+                "give files of one model."
+            )
         if not classes and "classes" in val.metadata:
             say_unnamed("columns", given["test"], given["val"], val.metadata["classes"])
         if share_rows(val, test):

@@ -23,7 +23,7 @@ from calgrid.class_names import (
     say_unnamed,
     shown_names,
 )
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.metrics import Output, from_logits
 from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
 from calgrid.progress import log
@@ -666,7 +666,7 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     if values.dtype.kind not in "fiu":
-        raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
+        raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}; convert them.")
     with np.errstate(over="ignore"):  # the validation finds infinite numbers
         return values.astype(np.float32)
 
@@ -704,7 +704,7 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
         if resemble_probabilities(values):
             mend = "divide each row by its sum"
         raise DataError(
-            f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "
+            f"{path} should contain probabilities, but {row_at(worst)} sums to {sums[worst]:.6g} "
             f"(smallest value {values.min():.3g}); {mend}."
         )
     if off.max() <= (TOLERANCE if values.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION):
