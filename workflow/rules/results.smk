@@ -36,6 +36,7 @@ rule train:
         history=update(f"{TRAINED}/history.parquet"),
     log:
         f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("train")
@@ -69,6 +70,7 @@ rule predict:
     wildcard_constraints:
         # all but those; a pattern of the ids of all predictions would slow down large grids
         id=f"(?!{JOBS.ids('import')}|{JOBS.ids('ensemble')})[0-9a-f]+",
+    priority: JOBS.priority
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("predict")
@@ -96,6 +98,7 @@ rule import_external:
         f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         id=JOBS.ids("import"),
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: 1
@@ -121,6 +124,7 @@ rule ensemble:
         f"{LOGS}/ensemble/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         id=JOBS.ids("ensemble"),
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: 1
@@ -145,6 +149,7 @@ rule probe:
         table=update(f"{PROBED}/table.parquet"),
     log:
         f"{LOGS}/probe_{{probe}}/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/probe.yaml"
     threads: JOBS.resources.threads("probe")
@@ -170,6 +175,7 @@ rule calibrate:
         metrics=update(f"{CALIBRATED}/metrics.parquet"),
     log:
         f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: JOBS.resources.threads("calibrate")
