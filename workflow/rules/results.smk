@@ -10,6 +10,8 @@ rule prepare_data:
         manifest=update(f"{DATA}/manifest.json"),
     log:
         f"{LOGS}/data/{{image_set}}-{{id}}.log",
+    # before those of all runs
+    priority: len(JOBS.plan.study.runs) + 1
     conda:
         "../../envs/data.yaml"
     threads: JOBS.resources.threads("prepare")
