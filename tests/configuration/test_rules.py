@@ -58,6 +58,12 @@ def external(made):
 
 
 class TestJobs:
+    def test_all_methods_of_a_seed_come_before_those_of_the_next(self, made):
+        keys = trained(made)
+        first = sorted(keys, key=lambda key: made.priority(wildcards(key)), reverse=True)
+        assert first == [key for seed in (1, 2) for key in keys if key.seed == seed]
+        assert len(set(map(made.priority, map(wildcards, keys)))) == len(keys)
+
     def test_wildcards_match_exactly_what_occurs(self, made):
         patterns = made.wildcard_constraints
         assert set(patterns) == {*RunKey._fields, "image_set", "probe", "id"}

@@ -13,10 +13,13 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import ensemble_name
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
+from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import ensemble, mean_prediction
 from calgrid.metrics import evaluate
+from calgrid.metrics.table import OOD_NETWORK
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
+from calgrid.storage.tables import read_frame
 
 #: logits of two members and labels of a worked example
 A = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
@@ -120,6 +123,16 @@ def test_members_may_be_calibrated_before(members, tmp_path):
         calibrated.append(fitted.predict_proba(test.logits))
     pooled = read_logits(tmp_path / "out/logits/last/test.parquet").logits.astype(float)
     np.testing.assert_allclose(softmax(pooled), np.mean(calibrated, axis=0), atol=1e-6)
+
+
+def test_pooled_probabilities_are_scored_out_of_distribution_without_energy(members, tmp_path):
+    plan, folders = members
+    key = CE._replace(method="ens2(ce)", seed=1)
+    ensemble(plan.ensemble(key).spec, folders, tmp_path / "predict")
+    calibrate(plan.calibrate(key).spec, tmp_path / "predict", tmp_path / "part")
+    rows = read_frame(tmp_path / "part/metrics.parquet").query("split == 'ood'")
+    assert {"auroc", "auroc_entropy"} <= {*rows["metric"]}
+    assert set(OOD_NETWORK).isdisjoint(rows["metric"])
 
 
 def test_an_ensemble_of_one_is_its_member(members, tmp_path):

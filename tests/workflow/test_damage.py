@@ -189,6 +189,8 @@ def test_models_that_may_be_deleted_are_trained_again_only_for_a_prediction(twin
         path.unlink()
     config = twin.configure({**CONFIG, "keep_models": False}, "lean.yaml")
     assert twin.plan(config.name) == set()
+    shutil.rmtree(twin.result("ce", "calibrate"))
+    assert twin.plan(config.name) == branch("ce", stages=("calibrate",)) | AGGREGATION
     shutil.rmtree(twin.result("ce", "predict"))
     assert twin.plan(config.name) == branch("ce") | AGGREGATION
 

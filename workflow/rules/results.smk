@@ -10,6 +10,8 @@ rule prepare_data:
         manifest=update(f"{DATA}/manifest.json"),
     log:
         f"{LOGS}/data/{{image_set}}-{{id}}.log",
+    # before those of all runs
+    priority: len(JOBS.plan.study.runs) + 1
     conda:
         "../../envs/data.yaml"
     threads: JOBS.resources.threads("prepare")
@@ -36,6 +38,7 @@ rule train:
         history=update(f"{TRAINED}/history.parquet"),
     log:
         f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("train")
@@ -69,6 +72,7 @@ rule predict:
     wildcard_constraints:
         # all but those; a pattern of the ids of all predictions would slow down large grids
         id=f"(?!{JOBS.ids('import')}|{JOBS.ids('ensemble')})[0-9a-f]+",
+    priority: JOBS.priority
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("predict")
@@ -96,6 +100,7 @@ rule import_external:
         f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         id=JOBS.ids("import"),
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: 1
@@ -121,6 +126,7 @@ rule ensemble:
         f"{LOGS}/ensemble/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         id=JOBS.ids("ensemble"),
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: 1
@@ -145,6 +151,7 @@ rule probe:
         table=update(f"{PROBED}/table.parquet"),
     log:
         f"{LOGS}/probe_{{probe}}/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/probe.yaml"
     threads: JOBS.resources.threads("probe")
@@ -170,6 +177,7 @@ rule calibrate:
         metrics=update(f"{CALIBRATED}/metrics.parquet"),
     log:
         f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
+    priority: JOBS.priority
     conda:
         "../../envs/calibrate.yaml"
     threads: JOBS.resources.threads("calibrate")

@@ -181,6 +181,17 @@ class Jobs:
         """Record of the logits of a run."""
         return self.plan.predicted(run_key(wildcards)).result
 
+    @functools.cached_property
+    def _priorities(self) -> dict[RunKey, int]:
+        runs = sorted(self.plan.study.runs, key=lambda key: key.seed)
+        return {key: len(runs) - number for number, key in enumerate(runs)}
+
+    def priority(self, wildcards: Any) -> int:
+        """Priority of the jobs of a run: seeds in ascending order, and each in the order of the
+        grids.
+        """
+        return self._priorities[run_key(wildcards)]
+
     def results_of(self, *rules: str) -> list[str]:
         """Files of the results of all jobs of some rules, without models and logits."""
         files = []

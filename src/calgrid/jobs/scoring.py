@@ -431,6 +431,8 @@ class Scorer:
     def _add_network_scores(self, result: Result, place: dict[str, Any]) -> None:
         """Add metrics of scores of logits and features, which belong to no calibrator."""
         scores = network_scores(self.family, self.test, self.shifted, self.train, self.head)
+        if not scores:
+            return
         metrics, values = {}, {}
         for name, metric in OOD_NETWORK.items():
             if metric.score in scores:
