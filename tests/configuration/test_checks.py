@@ -111,7 +111,7 @@ GRIDS = [
     ),
     (
         {"methods": ["ce", "balcal"], "protocol": "compiled"},
-        ["'compiled' compiles its network, which procedure 'balcal' cannot; leave out compile for it"],
+        ["'compiled' compiles its network, which procedure 'balcal' cannot; leave out compile"],
     ),
     (
         {"methods": ["ce"], "protocol": "compiled_on_two_gpus"},
