@@ -233,19 +233,23 @@ for method in [*methods[:5], *further[1:3], *methods[5:], *further[3:]]:
     cells = [f"{column[method]:.2f}" if method in column else "" for column in columns.values()]
     print(f"| `{method}` | {' | '.join(cells)} |")
 
-print("\n# The bank\n")
-with zipfile.ZipFile(HERE / "bank.zip") as bank, bank.open("metrics.parquet") as file:
-    runs = pd.read_parquet(file).query("split == 'test' and backbone == 'airbench24'")
-before_and_after(
-    runs.pivot_table(
-        index=["method", "calibrator"],
-        columns="metric",
-        values="value",
-        aggfunc="mean",
-        observed=True,
-    ),
-    ["ce", "ls", "fedlas_ls"],
-)
+print("\n# The banks\n")
+
+
+def of_bank(name, metrics, backbone, methods):
+    with zipfile.ZipFile(HERE / name) as bank, bank.open(metrics) as file:
+        runs = pd.read_parquet(file).query(f"split == 'test' and backbone == '{backbone}'")
+    place = ["method", "calibrator"]
+    means = runs.pivot_table(
+        index=place, columns="metric", values="value", aggfunc="mean", observed=True
+    )
+    before_and_after(means, methods)
+
+
+of_bank("bank.zip", "metrics.parquet", "airbench24", ["ce", "ls", "fedlas_ls"])
+print("\nNetworks that fit their training images\n")
+fitted_in_bank = ["ce", "ls", "ls_a025", "fedlas_ls"]
+of_bank("bank_fit.zip", "bank_fit/metrics.parquet", "resnet9", fitted_in_bank)
 
 print("\nAll calibrators of logits on its airbench24: debiased ECE of `ce`, NLL against `ts`")
 print("with Holm's correction for the twenty\n")
