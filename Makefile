@@ -23,7 +23,7 @@ LOCK := envs/requirements.lock
 READY := $(VENV)/.calgrid-ready
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help setup venv demo test test-rest test-all lint docs mutation same-numbers bench lock clean clean-results
+.PHONY: help setup venv demo test test-rest test-all lint docs mutation same-numbers same-plans bench lock clean clean-results
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,10 @@ mutation: $(READY) ## break lines of the core one by one, and count how often th
 same-numbers: $(READY) ## compare results/digits with those of another checkout, bit for bit: OLD=../other/results/digits
 	@test -n "$(OLD)" || { echo "Name the results to compare with: make same-numbers OLD=../other/results/digits" >&2; exit 2; }
 	"$(BIN)/python" benchmarks/same_numbers.py "$(OLD)" "$(STUDY)"
+
+same-plans: $(READY) ## compare the jobs of all shipped configurations with those of another checkout: OLD=../other
+	@test -n "$(OLD)" || { echo "Name the checkout to compare with: make same-plans OLD=../other" >&2; exit 2; }
+	"$(BIN)/python" benchmarks/same_plans.py "$(OLD)"
 
 bench: $(READY) ## measure set-up, default grid, planning and imports (see benchmarks/speed.md)
 	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)
