@@ -3,7 +3,7 @@
 import pytest
 
 from calgrid.backbones.catalogue import check_image_size, describe
-from calgrid.configuration.slow_checks import check_weights
+from calgrid.configuration.slow_checks import check_networks, check_weights
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -196,3 +196,22 @@ def test_published_weights_of_timm_are_for_the_images_of_the_data_set(
     else:
         with refuses(ConfigError, f"Backbone '{backbone}'", *parts):
             check_weights(made)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "reason"),
+    [
+        ("test_resnet", None),
+        ("mobilenetv3_small_050", None),
+        ("vit_tiny_patch16_224", "takes images of 224x224 pixels only, and these have 32x32"),
+        ("levit_128s", "does not end in one linear layer"),
+        ("inception_v4", "does not take images of 32x32 pixels (RuntimeError: "),
+    ],
+)
+def test_networks_of_timm_are_tried_with_two_images_at_planning(study, refuses, backbone, reason):
+    made = study(backbone=f"timm/{backbone}", dataset="cifar10", protocol="cifar10_cpu")
+    if reason is None:
+        check_networks(made)
+    else:
+        with refuses(ConfigError, f"'timm/{backbone}'", reason):
+            check_networks(made)

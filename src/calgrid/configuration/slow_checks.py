@@ -13,7 +13,7 @@ from calgrid.class_names import check_outputs, first_difference, is_other_order,
 from calgrid.components import plugins, registry
 from calgrid.configuration.checks import check_conformal
 from calgrid.configuration.model import Bank
-from calgrid.configuration.protocols import check_batches
+from calgrid.configuration.protocols import check_batches, cropped
 from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
@@ -37,6 +37,7 @@ def check_all(study: Study) -> None:
     check_outputs_of_weights(study)
     rows_of_banks(study)
     check_external(study)
+    check_networks(study)
     check_weights(study)
 
 
@@ -171,6 +172,25 @@ def check_outputs_of_weights(study: Study) -> None:
         if name not in said and named and not classes:
             say_unnamed("labels", f"'{name}'", weights, named)
         said.add(name)
+
+
+def check_networks(study: Study) -> None:
+    """Pass two images of the data set's size through each network of timm, on the device that
+    computes shapes alone; facts of other backbones are known. Without timm nothing is checked.
+    """
+    if find_spec("timm") is None:
+        return
+    checked = set()
+    for key, run in study.trained.items():
+        info = study.datasets.describe(key.dataset).info
+        where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
+        size = cropped((info.get("image_shape") or (3,))[1:] or None, run.protocol, where)
+        network = (key.backbone, info.get("n_classes") or EXAMPLE_CLASSES, size)
+        if key.backbone.startswith("timm/") and size and network not in checked:
+            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
+            timm.check_images(*network)
+            checked.add(network)
 
 
 def check_weights(study: Study) -> None:
