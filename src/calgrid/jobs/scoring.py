@@ -3,7 +3,6 @@ score it.
 """
 
 import functools
-import hashlib
 import math
 import time
 import zlib
@@ -17,7 +16,6 @@ import numpy as np
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import halves, set_rows, uniform
@@ -47,12 +45,12 @@ from calgrid.metrics.intervals import (
 )
 from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT
 from calgrid.progress import log
-from calgrid.storage.arrays import Head, read_head
+from calgrid.storage.arrays import Head, digest_of_arrays, read_head
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
-from calgrid.storage.records import read_record, sha256_of, write_record
+from calgrid.storage.records import digest_of, read_record, sha256_of, write_record
 from calgrid.storage.schema import (
     BINS,
     CLASSES,
@@ -68,6 +66,8 @@ from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 #: key of the loss and the traces in the record of a fitted calibrator
 COURSE = "course"
+#: digits of the key of a stored fit, and of a stored result
+KEY_LENGTH = 16
 #: maximum logits and features that a calibrator processes at once, because it copies them several
 #: times
 PREDICTED_NUMBERS = 2**21
@@ -174,8 +174,9 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
     scorer = Scorer(job, chunk)
     scored = []
     for number in chunk.calibrators:
-        identity = [job.inputs, chunk.checkpoint, number, chunk.family, chunk.group]
-        path = job.folder / f"kept-{fingerprint.digest(identity)}.json"
+        place = [chunk.checkpoint, number, chunk.family, chunk.group]
+        key = digest_of([job.spec, job.inputs, place])
+        path = job.folder / f"kept-{key[:KEY_LENGTH]}.json"
         try:
             scored.append(ChunkResult.read(path))
             continue
@@ -278,19 +279,6 @@ class Scorer:
         weight, bias = head
         return weight[self._classes], bias[self._classes]
 
-    @functools.cached_property
-    def _content(self) -> str:
-        """Digest of the data that calibrators are fitted on."""
-        return self._digest(self.fit)
-
-    def _digest(self, rows: Logits) -> str:
-        values = (rows.logits, rows.label.astype(np.int64), rows.features, *(self.head or ()))
-        content = hashlib.sha256()
-        for array in values:
-            if array is not None:
-                content.update(np.ascontiguousarray(array).tobytes())
-        return content.hexdigest()
-
     @property
     def family(self) -> str:
         """Name of the shift family, empty for the clean splits."""
@@ -306,24 +294,22 @@ class Scorer:
         diagnosed = diagnosed_calibrators(self.spec["diagnostics"], self.spec["calibrators"])
         traced = entry["name"] in diagnosed and "trace" in entry["options"]
         trace = traced and seed == min(entry["seeds"]) and rows is None
-        content = self._content if rows is None else self._digest(rows)
-        identity = fingerprint.digest([entry["fingerprint"], seed, content])
-        folder = self.fits / self.checkpoint
-        path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
+        options = {**entry["options"], **({"trace": True} if trace else {})}
+        rows = self._with_distances(self.fit if rows is None else rows, entry["needs"])
+        key = self._key(entry["fingerprint"], seed, options, rows)
+        path = self.fits / self.checkpoint / f"{entry['name']}-seed{seed}-{key}.safetensors"
         record = path.with_suffix(".json")
         if path.is_file():
             try:
                 cost = read_record(record)
-                if cost.pop("fit", None) != identity or cost.pop("sha256", None) != sha256_of(path):
+                if cost.pop("fit", None) != key or cost.pop("sha256", None) != sha256_of(path):
                     raise StateError(f"The fitted calibrator {path} is that of another fit.")
                 calibrator = load_calibrator(path)
-                course = cost.pop(COURSE, {})
-                if course or not trace:
-                    calibrator.fit_history.update(course)
-                    return Fit(calibrator, {**cost, "cached": True})
+                calibrator.fit_history.update(cost.pop(COURSE, {}))
+                return Fit(calibrator, {**cost, "cached": True})
             except CalgridError as error:
                 log(f"{error} The calibrator is fitted again.")
-        calibrator = self._fit(entry, seed, self.fit if rows is None else rows, trace)
+        calibrator = self._fit(entry["id"], seed, options, rows)
         cost = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
         course = {
             name: value
@@ -332,18 +318,21 @@ class Scorer:
         }
         self.given.check()  # of what is imported now, before a fit of it is stored
         calibrator.save(path)
-        facts = {**cost, "fit": identity, "sha256": sha256_of(path)}
+        facts = {**cost, "fit": key, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)
         return Fit(calibrator, {**cost, "cached": False})
 
-    def _fit(
-        self, entry: FittedCalibrator, seed: int, rows: Logits, trace: bool = False
-    ) -> Calibrator:
-        options = {**entry["options"], **({"trace": True} if trace else {})}
-        rows = self._with_distances(rows, entry["needs"])
-        return build_calibrator(entry["id"], seed=seed, **options).fit(
-            rows.logits, rows.label, rows.features, self.head
-        )
+    def _key(self, code: str, seed: int, options: Mapping[str, Any], rows: Logits) -> str:
+        """Key of all that :meth:`_fit` receives, and of the code of the calibrator."""
+        weight, bias = self.head or (None, None)
+        arrays = {"logits": rows.logits, "labels": rows.label, "features": rows.features}
+        about = {"code": code, "seed": seed, "options": options}
+        return digest_of_arrays({**arrays, "weight": weight, "bias": bias}, about)[:KEY_LENGTH]
+
+    def _fit(self, id: str, seed: int, options: Mapping[str, Any], rows: Logits) -> Calibrator:
+        """Fit a calibrator on ``rows``, whose features are distances if it needs these."""
+        calibrator = build_calibrator(id, seed=seed, **options)
+        return calibrator.fit(rows.logits, rows.label, rows.features, self.head)
 
     def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> dict[str, Any]:
         return {
@@ -459,9 +448,10 @@ class Scorer:
         data = self._clean if base["fit_on"] == REDRAWN else self.shifted
         if "features" not in entry["needs"]:
             data = replace(data, features=None)  # avoids copies
-        for shift, severity, rows in data.conditions():
-            fit, rest = drawn_rows(rows, draw, shift, severity)
-            calibrator = self._fit(entry, draw, data.rows(fit))
+        for shift, severity, those in data.conditions():
+            fit, rest = drawn_rows(those, draw, shift, severity)
+            rows = self._with_distances(data.rows(fit), entry["needs"])
+            calibrator = self._fit(entry["id"], draw, entry["options"], rows)
             for warning in calibrator.fit_history["warnings"][:1]:
                 about = f"{shift} {severity}: {warning}" if shift else warning
                 result.warnings.append(about)

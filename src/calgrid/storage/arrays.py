@@ -29,7 +29,9 @@ def write_arrays(
     The file is built in memory because only Python's own writing reports a full disk as such.
     """
     held = {name: np.asarray(values, order="C") for name, values in arrays.items()}
-    text = json.dumps({**description, CHECKSUM: _digest(held, description)}, sort_keys=True)
+    text = json.dumps(
+        {**description, CHECKSUM: digest_of_arrays(held, description)}, sort_keys=True
+    )
     write_bytes(path, save(held, metadata={DESCRIPTION: text}))
 
 
@@ -49,17 +51,19 @@ def read_arrays(
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  (it is no mapping)
         if CHECKSUM not in description:
             raise ValueError("it has no checksum, so calgrid did not write it")
-        if description.pop(CHECKSUM) != _digest(arrays, description):
+        if description.pop(CHECKSUM) != digest_of_arrays(arrays, description):
             raise ValueError("its content does not match its checksum")
         return arrays, description
     except (SafetensorError, TypeError, ValueError, OSError) as error:
         raise StateError(f"The {what} {path} is damaged ({error}); {mend}.") from None
 
 
-def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
-    """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and the description."""
+def digest_of_arrays(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
+    """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and the description; None
+    is no array.
+    """
     content = hashlib.sha256(json.dumps(dict(description), sort_keys=True).encode())
-    for name in sorted(arrays):
+    for name in sorted(name for name, values in arrays.items() if values is not None):
         values = np.asarray(arrays[name], order="C")
         content.update(f"\0{name}\0{values.dtype.str}{values.shape}\0".encode())
         content.update(values.reshape(-1).view(np.uint8).data)
