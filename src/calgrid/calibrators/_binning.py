@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from calgrid.metrics.binning import inner_edges
 
 Array = NDArray[np.float64]
-#: closer scores count as one: the softmax rounds equal ones in other last bits, which depend on the
-#: order of the classes, and the slope between them could overflow
+#: closer scores count as one: a constant added to a row of logits rounds equal ones in other last
+#: bits, and the slope between them could overflow
 CLOSE = 1e-12
 Spacing = Literal["quantile", "width"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
-from calgrid.metrics.moments import row_blocks
+from calgrid.metrics.moments import row_blocks, row_sums
 
 Array = NDArray[np.float64]
 #: tolerance of row sums of low-precision probabilities; and of row sums and signs that numbers must
@@ -103,7 +103,7 @@ def rescaled(logits: Array, scale: float) -> Array:
 def softmax(logits: Array) -> Array:
     """Return probabilities ``(N, K)`` of logits ``(N, K)`` whose row maximum is 0; -inf gives 0."""
     exponentials = np.exp(logits)
-    exponentials /= exponentials.sum(axis=1, keepdims=True)
+    exponentials /= row_sums(exponentials)[:, None]
     return exponentials
 
 
@@ -117,12 +117,12 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
     for block in row_blocks(*logits.shape):  # arrays in between stay in the cache
         exponentials, top = np.exp(logits[block]), logits[block].argmax(axis=1)
         rows = np.arange(len(top))
-        total = exponentials.sum(axis=1, keepdims=True)
+        total = row_sums(exponentials)[:, None]
         rest = total - exponentials
         # summed without the top term, because the difference would lose precision for confident
         # samples
         exponentials[rows, top] = 0.0
-        rest[rows, top] = exponentials.sum(axis=1)
+        rest[rows, top] = row_sums(exponentials)
         with np.errstate(divide="ignore"):
             log_rest = np.log(rest) - np.log(total)
         np.maximum(logits[block] - np.log(total), LOG_TINY, out=scores[block])
@@ -134,7 +134,7 @@ def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
     """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row
     maximum is 0.
     """
-    return logits.argmax(axis=1), 1.0 / np.exp(logits).sum(axis=1)
+    return logits.argmax(axis=1), 1.0 / row_sums(np.exp(logits))
 
 
 def never_certain(values: Array, n_samples: int) -> Array:
@@ -162,7 +162,7 @@ def top_label_map(logits: Array, target: Array) -> Array:
     others = np.exp(logits)
     # summed without the top term, because 1 - p would lose precision for confident samples
     others[rows, predicted] = 0.0
-    rest = others.sum(axis=1)
+    rest = row_sums(others)
     saturated = rest < NOTHING_LEFT
     others[saturated] = 1.0
     others[saturated, predicted[saturated]] = 0.0
@@ -238,7 +238,7 @@ def renormalised(values: Array, otherwise: Array) -> Array:
     """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise``
     ``(N, K)``.
     """
-    total = values.sum(axis=1, keepdims=True)
+    total = row_sums(values)[:, None]
     empty = total[:, 0] <= 0.0
     result = values / np.where(total > 0.0, total, 1.0)
     result[empty] = otherwise[empty]

@@ -9,7 +9,7 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
-from calgrid.metrics.moments import row_blocks
+from calgrid.metrics.moments import row_blocks, row_sums
 
 #: strengths of the first search, and number of those of the second, between the best one's
 #: neighbours
@@ -38,7 +38,7 @@ def noisy_scores(logits: Array, strength: float) -> Array:
         total = np.full(gaps.shape, -np.inf)
         for point in POINTS:
             below = log_ndtr(point + gaps)
-            of_all = below.sum(axis=1, keepdims=True)
+            of_all = row_sums(below)[:, None]
             np.logaddexp(total, of_all - below - 0.5 * np.square(point + gaps), out=total)
         # equal for equal logits, but rounding may lift a smaller one
         total -= total[np.arange(len(total)), logits[block].argmax(axis=1), None]

@@ -8,13 +8,14 @@ import numpy as np
 
 from calgrid.calibrators._confidence import margin_and_excess
 from calgrid.calibrators._probabilities import Array, centred, softmax, top_label
+from calgrid.metrics.moments import row_sums
 
 
 def entropy(logits: Array) -> Array:
     """Return the entropy of the softmax in nats ``(1, N)``."""
     probabilities = softmax(logits)
     terms = np.log(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0.0)
-    return -np.einsum("nk,nk->n", probabilities, terms)[None, :]
+    return -row_sums(probabilities * terms)[None, :]
 
 
 #: logits ``(N, K)`` with row maximum 0 -> inputs ``(D, N)``; undefined values, such as the margin

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError, DataError, row_at
-from calgrid.metrics.moments import row_blocks
+from calgrid.metrics.moments import row_blocks, row_sums
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,10 +45,7 @@ class Output:
         """The softmax of scores (N, K) whose row maximum is 0; -inf gives the probability 0."""
         probs, logs = np.empty(scores.shape), np.empty(scores.shape)
         for block in row_blocks(*scores.shape):
-            exponentials = np.exp(scores[block])
-            total = exponentials.sum(axis=1, keepdims=True)
-            np.divide(exponentials, total, out=probs[block])
-            np.subtract(scores[block], np.log(total), out=logs[block])
+            _softmax(scores[block], probs[block], logs[block])
         return cls(probs, logs)
 
     @property
@@ -155,6 +152,7 @@ class Predictions:
             near = np.flatnonzero(self.confidence > CERTAIN)
             others = self.logs[near]
             others[np.arange(len(near)), self.probs[near].argmax(axis=1)] = -np.inf
+            others.sort(axis=1)  # as in row_sums
             certainty[near] = -special.logsumexp(others, axis=1)
         return certainty
 
@@ -236,15 +234,28 @@ def from_logits(logits: ArrayLike) -> Output:
     array = _as_numbers(logits, "logits")
     if array.ndim != 2 or 0 in array.shape:
         raise DataError(f"logits must have shape (N, K), N, K >= 1, got {array.shape}.")
-    rows = np.asarray(array, dtype=np.float64, order="C")
-    wrong = ~(rows < np.inf)
-    if wrong.any():
-        raise _bad_entry("logits", rows, wrong, "must be finite or -inf")
-    largest = rows.max(axis=1, keepdims=True)
+    largest = np.asarray(array.max(axis=1, keepdims=True), dtype=np.float64)
+    if not (largest < np.inf).all():
+        rows = np.asarray(array, dtype=np.float64)
+        raise _bad_entry("logits", rows, ~(rows < np.inf), "must be finite or -inf")
     if np.isneginf(largest).any():
         raise DataError(f"logits must not all be -inf in {row_at(int(largest.argmin()))}.")
+    probs, logs = np.empty(array.shape), np.empty(array.shape)
     with np.errstate(over="ignore"):
-        return Output.of_scores(rows - largest)
+        for block in row_blocks(*array.shape):
+            rows = np.asarray(array[block], dtype=np.float64, order="C")
+            _softmax(rows - largest[block], probs[block], logs[block])
+    return Output(probs, logs)
+
+
+def _softmax(
+    scores: NDArray[np.float64], probs: NDArray[np.float64], logs: NDArray[np.float64]
+) -> None:
+    """Write the softmax of scores (N, K) whose row maximum is 0, and its logarithms."""
+    np.exp(scores, out=probs)
+    total = row_sums(probs)[:, None]
+    probs /= total
+    np.subtract(scores, np.log(total), out=logs)
 
 
 def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:

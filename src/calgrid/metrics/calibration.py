@@ -5,6 +5,7 @@ percent. p_i is the confidence (largest probability) of sample i; a_i is 1 if it
 correct. The M = ``n_bins`` equal-width bins are (low, high]; a confidence of 0 is in the first bin.
 """
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -231,7 +232,8 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     rather than max(y) + 1.
     """
     sums = classwise_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.mean_gap(sums).mean())
+    errors = binning.mean_gap(sums)
+    return math.fsum(errors) / len(errors)
 
 
 def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:

@@ -1,5 +1,7 @@
 """Metrics in which each class counts alike, however few images it has."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,7 +23,8 @@ def balanced_accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15)
     Parameters and errors as in :func:`calgrid.metrics.accuracy`. Source: Brodersen et al., ICPR
     2010.
     """
-    return float(balanced_per_sample(check_probabilities(probs, labels)).mean())
+    sensitivity = class_sensitivity(check_probabilities(probs, labels))
+    return _mean_of_seen(sensitivity)
 
 
 def macro_auroc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -31,28 +34,37 @@ def macro_auroc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> fl
     Parameters and errors as in :func:`calgrid.metrics.accuracy`. Source: Fawcett, Pattern
     Recognition Letters 2006, with equal weights.
     """
-    return float(auroc_per_sample(check_probabilities(probs, labels)).mean())
+    areas, _ = class_auroc(check_probabilities(probs, labels))
+    return _mean_of_seen(areas)
+
+
+def class_sensitivity(predictions: Predictions) -> Floats:
+    """Fraction of the samples of each class that are predicted as it, (K,), NaN without samples."""
+    count = np.bincount(predictions.labels, minlength=predictions.probs.shape[1])
+    right = np.bincount(predictions.labels, predictions.correct, len(count))
+    return np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0)
+
+
+def _mean_of_seen(of_class: Floats) -> float:
+    """Mean over the classes whose value is not NaN, in no order of them; NaN without any."""
+    seen = of_class[~np.isnan(of_class)]
+    return math.fsum(seen) / len(seen) if len(seen) else math.nan
 
 
 def balanced_per_sample(predictions: Predictions) -> Floats:
     """Contributions of samples, (N,), whose mean is the balanced accuracy, and whose mean in a
     resample is that of the resample to first order.
     """
-    labels, correct = predictions.labels, predictions.correct
-    count = np.bincount(labels)
-    sensitivity = np.bincount(labels, correct) / np.maximum(count, 1)
-    seen = count > 0
-    weight = predictions.n_samples / (count[labels] * seen.sum())
-    return sensitivity[seen].mean() + weight * (correct - sensitivity[labels])
+    labels, sensitivity = predictions.labels, class_sensitivity(predictions)
+    of_class = np.bincount(labels)[labels] * np.count_nonzero(~np.isnan(sensitivity))
+    change = predictions.correct - sensitivity[labels]
+    return _mean_of_seen(sensitivity) + predictions.n_samples / of_class * change
 
 
 def auroc_per_sample(predictions: Predictions) -> Floats:
     """As :func:`balanced_per_sample` for the macro AUROC."""
     areas, change = class_auroc(predictions)
-    seen = ~np.isnan(areas)
-    if not seen.any():
-        return np.full(predictions.n_samples, np.nan)
-    return areas[seen].mean() + change / seen.sum()
+    return _mean_of_seen(areas) + change / max(np.count_nonzero(~np.isnan(areas)), 1)
 
 
 @computed_once

@@ -84,7 +84,7 @@ def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
 
     count, confidence = per_cell(cell), per_cell(cell, p)
     count[:, 0] += n - count.sum(axis=1)
-    confidence[:, 0] += np.ones(n) @ predictions.probs - confidence.sum(axis=1)
+    confidence[:, 0] += predictions.probs.sum(axis=0) - confidence.sum(axis=1)
     return BinSums(count, confidence, per_cell(_label_cells(predictions, n_bins)))
 
 

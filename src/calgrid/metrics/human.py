@@ -12,6 +12,7 @@ from scipy import special
 from calgrid.errors import DataError, row_at
 from calgrid.metrics._inputs import TINY, Output, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
+from calgrid.metrics.moments import row_sums
 
 Floats = NDArray[np.float64]
 
@@ -65,12 +66,12 @@ def kl_per_sample(probs: ArrayLike, votes: ArrayLike) -> Floats:
     rows, shares = check_votes(probs, votes)
     logs = Output(rows, probs.logs if isinstance(probs, Output) else None).log_probs
     possible = np.where(np.isneginf(logs), np.log(TINY), logs)
-    return (special.xlogy(shares, shares) - shares * possible).sum(axis=1)
+    return row_sums(special.xlogy(shares, shares) - shares * possible)
 
 
 def tv_per_sample(rows: Floats, shares: Floats) -> Floats:
     """Total variation distance of each image (N,), from the output of :func:`check_votes`."""
-    return np.abs(rows - shares).sum(axis=1) / 2
+    return row_sums(np.abs(rows - shares)) / 2
 
 
 def bin_columns(rows: Floats, shares: Floats, n_bins: int) -> Floats:
@@ -88,7 +89,7 @@ def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
     counts = as_array(votes, "votes", np.float64)
     if counts.shape != rows.shape:
         raise DataError(f"votes must have the shape {rows.shape} of probs, got {counts.shape}.")
-    total = counts.sum(axis=1)
+    total = row_sums(counts)
     bad = ~np.isfinite(total) | (counts.min(axis=1) < 0) | (total == 0)
     if bad.any():
         raise DataError(

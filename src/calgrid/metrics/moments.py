@@ -18,6 +18,18 @@ def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]
     return [slice(begin, min(begin + rows, n_samples)) for begin in range(0, n_samples, rows)]
 
 
+def row_sums(values: Array) -> Array:
+    """Sum of each row ``(N, K)``, (N,), in ascending order of its entries: no order of the classes
+    changes a bit of it, so that rows with the same entries remain ties.
+    """
+    sums = np.empty(len(values))
+    for block in row_blocks(*values.shape):
+        ascending = np.array(values[block], order="C")  # how rows lie in memory changes sums, too
+        ascending.sort(axis=1)
+        ascending.sum(axis=1, out=sums[block])
+    return sums
+
+
 def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under
     ``softmax(beta z)``.

@@ -60,6 +60,9 @@ def _characteristic(p: NDArray[np.float64], period: int) -> NDArray[np.complex12
     """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo
     ``period``.
     """
-    turn = np.expm1(-2j * np.pi * np.arange(period // 2 + 1) / period)
+    angle = 2 * np.pi * np.arange(period // 2 + 1) / period
+    # |E exp(-i t S)| is at most exp(-V (1 - cos t)); the inverse transform pads with zeros
+    angle = angle[(p * (1 - p)).sum() * (1 - np.cos(angle)) <= -LOG_NEGLIGIBLE]
+    turn = np.expm1(-1j * angle)
     blocks = np.array_split(turn, -(-len(turn) * len(p) // BLOCK_ENTRIES))
     return np.concatenate([np.prod(1 + block[:, None] * p, axis=1) for block in blocks])

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from calgrid.errors import DataError
 from calgrid.metrics import _weighted
 from calgrid.metrics._inputs import check_rows
-from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
+from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks, row_sums
 
 Floats = NDArray[np.float64]
 #: nearest training image whose distance is the score: k of OpenOOD for all data sets
@@ -42,7 +42,7 @@ def negative_entropy(probs: ArrayLike) -> Floats:
     """
     rows = check_rows(probs, "probs")
     logarithm = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
-    return np.einsum("nk,nk->n", rows, logarithm)
+    return row_sums(np.multiply(rows, logarithm, out=logarithm))
 
 
 def max_logit(logits: ArrayLike) -> Floats:
@@ -54,7 +54,9 @@ def energy(logits: ArrayLike) -> Floats:
     """Negative free energy at temperature 1, ``ln sum_k exp z_k`` of each row ``(N, K)``, (N,) (Liu
     et al., NeurIPS 2020).
     """
-    return np.asarray(logsumexp(np.asarray(logits, dtype=np.float64), axis=1))
+    ascending = np.array(logits, dtype=np.float64, order="C")
+    ascending.sort(axis=1)  # as in row_sums
+    return np.asarray(logsumexp(ascending, axis=1))
 
 
 def knn(features: ArrayLike, bank: ArrayLike, k: int = NEIGHBOUR) -> Floats:

@@ -24,15 +24,15 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from calgrid.metrics._inputs import (
+    Output,
     Predictions,
     Probabilities,
     check_probabilities,
     computed_once,
 )
-from calgrid.metrics.moments import moments
+from calgrid.metrics.moments import moments, row_sums
 from calgrid.metrics.scoring import nll_per_sample
 
 Floats = NDArray[np.float64]
@@ -74,20 +74,20 @@ class Tempered(NamedTuple):
         return float(np.mean(self.slope**2) / (2 * self.curvature * len(self.slope)))
 
 
-def best_temperature(below: Floats, labels: NDArray[np.int64], start: float = 1.0) -> float:
+def best_temperature(below: Floats, of_label: Floats, start: float = 1.0) -> float:
     """Inverse temperature of lowest NLL, by Newton's method within a bracket.
 
     Parameters
     ----------
-    below : logits minus the largest of each row, (N, K); -inf allowed, but not of a label. labels :
-        (N,). start : first inverse temperature.
+    below : logits minus the largest of each row, (N, K), in any order; -inf allowed.
+    of_label : that of the label of each row, finite, (N,). start : first inverse temperature.
     """
-    if len(labels) > 4 * FIRST_ROWS:
-        few = slice(None, None, len(labels) // FIRST_ROWS)
-        start = best_temperature(below[few], labels[few], start)
+    if len(below) > 4 * FIRST_ROWS:
+        few = slice(None, None, len(below) // FIRST_ROWS)
+        start = best_temperature(below[few], of_label[few], start)
     (low, high), beta = BETA_BOUNDS, start
     for _ in range(MAX_STEPS):
-        found = tempered_at(beta, below, labels)
+        found = tempered_at(beta, below, of_label)
         rises, curvature = float(found.slope.mean()), found.curvature
         low, high = (low, beta) if rises > 0 else (beta, high)
         if rises**2 <= LEAST_FALL * curvature:
@@ -97,11 +97,10 @@ def best_temperature(below: Floats, labels: NDArray[np.int64], start: float = 1.
     return beta
 
 
-def tempered_at(beta: float, below: Floats, labels: NDArray[np.int64]) -> Tempered:
+def tempered_at(beta: float, below: Floats, of_label: Floats) -> Tempered:
     """Loss of samples and its derivatives at an inverse temperature; parameters as in
     :func:`best_temperature`.
     """
-    of_label = below[np.arange(len(labels)), labels]
     log_total, mean, variance = moments(below, beta)
     curvature = float(np.mean(variance))
     bound = min(beta / BETA_BOUNDS[0], BETA_BOUNDS[1] / beta) < 1 + 1e-3
@@ -116,6 +115,17 @@ def below_largest(predictions: Predictions) -> Floats:
     return logs - logs.max(axis=1, keepdims=True)
 
 
+@computed_once
+def ascending(predictions: Predictions) -> tuple[Floats, Floats]:
+    """:func:`below_largest` in ascending order of each row, (N, K), and that of the label, (N,):
+    no order of the classes changes a bit of sums over a row.
+    """
+    below = below_largest(predictions)
+    of_label = below[np.arange(len(below)), predictions.labels]
+    below.sort(axis=1)
+    return below, of_label
+
+
 def possible(predictions: Predictions) -> NDArray[np.bool_]:
     """Samples whose label has a probability above 0, (N,)."""
     return predictions.label_logs > -np.inf
@@ -124,15 +134,14 @@ def possible(predictions: Predictions) -> NDArray[np.bool_]:
 @computed_once
 def nll_parts(predictions: Predictions) -> Tempered:
     """Refinement of each sample: its loss at the best temperature, without the optimism."""
-    below, used = below_largest(predictions), possible(predictions)
+    (below, of_label), used = ascending(predictions), possible(predictions)
     if used.all():
-        beta = best_temperature(below, predictions.labels)
-        return tempered_at(beta, below, predictions.labels)
+        return tempered_at(best_temperature(below, of_label), below, of_label)
     loss, slope = nll_per_sample(predictions), np.zeros(predictions.n_samples)
     if not used.any():
         return Tempered(1.0, loss, slope, math.inf)
-    below, labels = below[used], predictions.labels[used]
-    found = tempered_at(best_temperature(below, labels), below, labels)
+    below, of_label = below[used], of_label[used]
+    found = tempered_at(best_temperature(below, of_label), below, of_label)
     loss[used], slope[used] = found.loss, found.slope
     # the mean over all samples
     return Tempered(found.beta, loss, slope, found.curvature * float(used.mean()))
@@ -200,7 +209,7 @@ def directions(predictions: Predictions, by: Map) -> dict[int, Floats]:
 
 def derivatives(gap: Floats) -> dict[int, Floats]:
     """Derivative of || . ||_p, p = 1, 2, at each row of ``gap`` (N, K), (N, K); 0 at 0."""
-    norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
+    norm = np.sqrt(row_sums(np.square(gap)))[:, None]
     return {1: np.sign(gap), 2: np.divide(gap, norm, out=np.zeros_like(gap), where=norm > 0)}
 
 
@@ -212,7 +221,7 @@ def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
 def along(predictions: Predictions, direction: Floats) -> Floats:
     """Label minus probabilities, along a direction (N, K), of each sample, (N,)."""
     of_label = direction[np.arange(predictions.n_samples), predictions.labels]
-    return of_label - np.einsum("nk,nk->n", direction, predictions.probs)
+    return of_label - row_sums(direction * predictions.probs)
 
 
 def folds(predictions: Predictions) -> NDArray[np.int64]:
@@ -227,6 +236,7 @@ def tempered(predictions: Predictions) -> Floats:
     distribution, as by the calibrator ``ts_mix``.
     """
     below, fold_of = below_largest(predictions), folds(predictions)
+    sorted_below, of_label = ascending(predictions)
     start, used = nll_parts(predictions).beta, possible(predictions)
     recalibrated = np.empty_like(below)
     for fold in range(N_FOLDS):
@@ -237,9 +247,9 @@ def tempered(predictions: Predictions) -> Floats:
         fitted = others & used
         beta = 1.0
         if fitted.any():
-            beta = best_temperature(below[fitted], predictions.labels[fitted], start)
+            beta = best_temperature(sorted_below[fitted], of_label[fitted], start)
         epsilon = 1 / (others.sum() + 1)
-        scaled = softmax(beta * below[out], axis=1)
+        scaled = Output.of_scores(beta * below[out]).probs
         recalibrated[out] = (1 - epsilon) * scaled + epsilon / below.shape[1]
     return recalibrated
 

@@ -1,5 +1,7 @@
 """Proper scores and accuracy, on probabilities and labels."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +13,7 @@ from calgrid.metrics._inputs import (
 )
 from calgrid.metrics.binning import debiased_square
 from calgrid.metrics.classwise import classwise_sums
+from calgrid.metrics.moments import row_blocks, row_sums
 
 
 def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -71,7 +74,7 @@ def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15)
     QJRMS 2012.
     """
     sums = classwise_sums(check_probabilities(probs, labels), n_bins)
-    return float(debiased_square(sums).sum())
+    return math.fsum(debiased_square(sums))
 
 
 def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -121,5 +124,7 @@ def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:
 def brier_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """Brier score of each sample, (N,), without an (N, K) one-hot array."""
     of_label = predictions.label_probs
-    others = np.einsum("nk,nk->n", predictions.probs, predictions.probs) - of_label**2
-    return others.clip(min=0) + (1 - of_label) ** 2
+    squares = np.empty(len(of_label))
+    for block in row_blocks(*predictions.probs.shape):
+        squares[block] = row_sums(np.square(predictions.probs[block]))
+    return (squares - of_label**2).clip(min=0) + (1 - of_label) ** 2

@@ -1,5 +1,6 @@
 """Comparison of methods on the same test samples: variance due to test samples and to seeds."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from calgrid.metrics.intervals import (
     averaged,
     difference_interval,
     resampled,
+    resampled_means,
     sampling_variance,
 )
 from calgrid.metrics.table import Metric
@@ -31,6 +33,9 @@ from calgrid.statistics.paired import check_level, student_reach
 from calgrid.statistics.verdicts import decided_by, judge_all
 
 Floats = NDArray[np.float64]
+
+#: metrics of :func:`calgrid.metrics.intervals.resampled_means`
+MEANS = {"accuracy", "balanced_accuracy", "top5", "nll", "brier", "squared_ce"}
 
 
 class _Scores(NamedTuple):
@@ -100,10 +105,12 @@ def paired_bootstrap(
         find_ranking_metric(name, "metrics")
         check_computed(name, shape)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
-    options["further"] = plugin_metrics(metrics)
+    resample: Any = resampled_means
+    if not {*metrics} <= MEANS:
+        resample = functools.partial(resampled, further=plugin_metrics(metrics))
     scores, n_test = {}, shape[0]
     for method, predictions in runs.items():
-        scores[method] = _scores([resampled(probs, labels, **options) for probs in predictions])
+        scores[method] = _scores([resample(probs, labels, **options) for probs in predictions])
     return _judged(scores, itertools.combinations(runs, 2), metrics, n_test, level, of_runs)
 
 

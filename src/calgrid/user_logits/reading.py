@@ -668,7 +668,7 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     if values.dtype.kind not in "fiu":
         raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}; convert them.")
     with np.errstate(over="ignore"):  # the validation finds infinite numbers
-        return values.astype(np.float32)
+        return values.astype(np.float32, copy=False)
 
 
 def _without_offsets(values: np.ndarray, logits: np.ndarray, path: Path) -> np.ndarray:
