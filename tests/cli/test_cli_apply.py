@@ -17,7 +17,7 @@ QUICK = ("--bootstrap", 0)
 def table(path, logits, order, labels=None):
     """A CSV file with one column per class, in some order."""
     columns = [logits[:, place].astype(str) for place in order]
-    names = [NAMES[place] for place in order]
+    names = [f"logit_{NAMES[place]}" for place in order]
     if labels is not None:
         columns.append(np.array(NAMES)[labels])
         names.append("label")
@@ -70,14 +70,14 @@ def test_other_classes_and_files_from_which_nothing_would_come_are_refused(
     load = ("calibrate", "--load", fitted, "--apply")
     fails(*load, other, parts=["other.csv has no labels", "give --out", "--label-key"])
     other.write_text(other.read_text().replace("eel", "yak"))
-    fails(*load, other, parts=["no column for the classes eel, it contains cat, dog, fox, yak"])
+    fails(*load, other, parts=["no column for the classes eel, it contains logit_cat, logit_dog"])
     order = ("--classes", "dog,cat,eel,fox")
     fails(*load, other, *order, parts=["fitted on the classes cat,dog,eel,fox"])
 
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, tmp_path, saved):
-    names, fitted = ["s_cat", "s_dog", "s_eel", "s_fox"], tmp_path / "fitted.safetensors"
+    names, fitted = [f"logit_{name}" for name in NAMES], tmp_path / "fitted.safetensors"
     for role, width in (("val", 3), ("test", 4)):
         rows = pd.DataFrame(getattr(data, role)[:, :width], columns=names[:width])
         rows["label"] = getattr(data, f"{role}_labels") % 3
@@ -88,8 +88,8 @@ def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, 
     apply = ("calibrate", *how, "--apply", tmp_path / "test.csv", *QUICK)
     done = calgrid(*apply)
     assert done.code == 2
-    assert "test.csv has the columns s_fox beside those of the classes" in done.err
-    assert calgrid(*apply, "--classes", "s_cat,s_dog,s_eel").code == 0
+    assert "test.csv has the columns logit_fox beside those of the classes" in done.err
+    assert calgrid(*apply, "--classes", "cat,dog,eel").code == 0
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -171,5 +171,7 @@ def test_labels_of_csv_are_empty_where_there_are_none(calgrid, data, tmp_path):
     assert pd.read_csv(out)["label"].isna().all()
     refused = calgrid("metrics", out)
     assert refused.code == 2
-    assert "must contain an array 'probabilities' (N, K), or one column per class" in refused.err
+    assert (
+        "must contain an array 'probabilities' (N, K), or columns 'probability_...'" in refused.err
+    )
     assert "'label'" in refused.err

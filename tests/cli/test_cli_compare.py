@@ -98,7 +98,8 @@ def test_columns_are_paired_by_the_names_of_classes(calgrid, data, tmp_path):
     names = np.array(["ant", "bee", "cat", "doe"])
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for path, order in zip(paths, ([0, 1, 2, 3], [2, 0, 3, 1]), strict=True):
-        table = pd.DataFrame(data.test[:, order].astype(float), columns=names[order])
+        columns = [f"logit_{name}" for name in names[order]]
+        table = pd.DataFrame(data.test[:, order].astype(float), columns=columns)
         table.assign(label=names[data.test_labels]).to_csv(path, index=False)
     assert differences(calgrid, *paths) == {0.0}
 

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
-from calgrid.class_names import as_names
+from calgrid.class_names import as_names, names_of_labels
 from calgrid.errors import CalgridError, DataError, row_at, visible
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
@@ -96,6 +96,27 @@ class Columns(Arrays):
     def metadata(self) -> dict[str, Any]:
         """Metadata that calgrid wrote."""
         return read_metadata(self.table)
+
+    def classes_of_numbers(self, labels: Sequence[str]) -> list[str] | None:
+        """Names of the classes of the first column of labels for which the datasets library wrote
+        them (``ClassLabel``); None without.
+        """
+        found = [names_of_labels(self.table.schema.metadata, name) for name in labels]
+        return next(filter(None, found), None)
+
+    def ordered_categories(self, labels: Sequence[str]) -> list[str] | None:
+        """Categories, in order, of the first column of labels with ordered categories of text: an
+        ordered categorical of pandas, an ordered dictionary of Arrow, an Enum of polars; None
+        without.
+        """
+        for name in filter(self.__contains__, labels):
+            content = self.table.field(name).type
+            if pa.types.is_dictionary(content) and content.ordered:
+                column = self.table[name].unify_dictionaries()
+                if column.num_chunks:
+                    values = column.chunk(0).dictionary.to_pylist()
+                    return values if all(isinstance(value, str) for value in values) else None
+        return None
 
     def _wrong_cell(self, name: str) -> str:
         """The first text that is no number, with its row, or the type of the column."""
@@ -194,10 +215,16 @@ def _load_npz(path: Path) -> Arrays:
                     raise
         raise DataError(
             f"'{name}' in {path} contains Python objects, which are not read, because they can "
-            f"execute code; save text with {name}.astype(str)."
+            f"execute code; save numbers with {name}.astype(float), text with {name}.astype(str)."
         )
 
     return Arrays(names, read)
+
+
+def _load_npy(path: Path) -> Arrays:
+    with _reading(path):
+        array = np.load(path, allow_pickle=False)
+    return Arrays([UNNAMED], {UNNAMED: array}.__getitem__)
 
 
 def _load_safetensors(path: Path) -> Arrays:
@@ -364,6 +391,7 @@ def _read_csv(path: Path) -> pa.Table:
 
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _load_npz,
+    ".npy": _load_npy,
     ".pt": _load_tensors,
     ".pth": _load_tensors,
     ".parquet": _load_parquet,

@@ -5,13 +5,12 @@ from pathlib import Path
 from calgrid.errors import DataError
 
 TENSOR_FORMATS = (".pt", ".pth")
-FORMATS = (".npz", *TENSOR_FORMATS, ".parquet", ".csv")
+FORMATS = (".npz", ".npy", *TENSOR_FORMATS, ".parquet", ".csv")
 #: the last layer may also be a file that calgrid wrote
 HEAD_FORMATS = (".npz", *TENSOR_FORMATS, ".safetensors")
 
 SAVE_ARRAYS = "numpy.savez('logits.npz', logits=logits, label=label)"
 CONVERSIONS = {
-    ".npy": f"save logits and labels together with {SAVE_ARRAYS}",
     ".safetensors": "convert it with "
     "numpy.savez('logits.npz', **safetensors.numpy.load_file('logits.safetensors'))",
     ".arrow": "convert it with "

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.class_names import shown_names
+from calgrid.class_names import SHOWN_NAMES, shown_names
 from calgrid.errors import DataError, visible
-from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL
 
 #: integers below it are exact in float64
@@ -135,16 +134,12 @@ def _numbers_of_text(
     names = different.tolist()
     if not classes and all(name.isdecimal() and len(name) <= MOST_DIGITS for name in names):
         return words.astype(np.int64), None
-    if not classes and width == (len(names),) and _is_only_order(names):
-        log(
-            f"The labels of {path} are text, so the columns are taken in the order "
-            f"{shown_names(names)}; give --classes (in a study, classes) if it is another one."
-        )
-        classes = names
     if not classes:
+        is_short = width == (len(names),) and len(names) <= SHOWN_NAMES
+        order = visible(",".join(names)) if is_short else "A,B,..."
         raise DataError(
-            f"{path}: labels are text ({shown_names(names[:3])}); give the classes in the order of "
-            "the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
+            f"{path}: labels are text, and nothing tells the order of the columns; give their "
+            f"classes, such as --classes {order} (in a study, classes) if they are sorted by name."
         )
     number_of = {name: number for number, name in enumerate(classes)}
     numbers = []
@@ -155,14 +150,3 @@ def _numbers_of_text(
             )
         numbers.append(number_of[name])
     return np.array(numbers, np.int64)[place].reshape(words.shape), classes
-
-
-def _is_only_order(names: Sequence[str]) -> bool:
-    """Whether sorting gives one order, with or without case, and by the digits or their numbers."""
-
-    def by_number(name: str) -> list[str | int]:
-        pieces = re.split(r"(\d+)", name)  # text and digits in turn
-        return [int(piece) if piece.isdecimal() else piece for piece in pieces]
-
-    by_case = sorted(names, key=str.casefold)
-    return sorted(names) == by_case == sorted(names, key=by_number)

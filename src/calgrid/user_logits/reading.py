@@ -15,11 +15,9 @@ from calgrid.calibrators._probabilities import (
     resemble_probabilities,
 )
 from calgrid.class_names import (
-    SHOWN_NAMES,
     as_names,
     first_difference,
     is_other_order,
-    names_of_labels,
     say_unnamed,
     shown_names,
 )
@@ -30,29 +28,27 @@ from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 from calgrid.user_logits.arrays import CLASSES, UNNAMED, Arrays, Columns, load
 from calgrid.user_logits.formats import HEAD_FORMATS
-from calgrid.user_logits.labels import (
-    as_text,
-    class_numbers,
-    is_text,
-    numbers_of_values,
-)
+from calgrid.user_logits.labels import class_numbers, numbers_of_values
 
+# Accepted forms. A file has an array (N, K), or a column of lists, with one of VALUE_NAMES; or a
+# table has a column per class. These columns are those that begin as COLUMN_STARTS says, with the
+# name of the class behind it; or that are numbered 0 to K-1 behind one common beginning; or that
+# end with the names of known classes behind one common beginning. Whatever has another form needs
+# an option, which the message names.
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
-#: names of the array of each kind
 VALUE_NAMES = {
     "logits": ("logits", "logit"),
     "probabilities": ("probabilities", "probs", "probability", "prob"),
 }
-#: beginning of the columns of a table that say that they are probabilities
-PROBABILITY = "probability_"
+COLUMN_STARTS = {"logits": "logit_", "probabilities": "probability_"}
+#: beginning of the name of a column, up to a separator
+BEGINNING = re.compile(r"[^_.:\- ]+[_.:\- ]")
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 #: float32 rounds smaller logits by less than 4e-5; rows with a larger maximum are shifted to 0
 LARGEST_UNSHIFTED = 1000.0
 #: float32 keeps larger logits to 1/64, and a probability moves by up to 0.004
 COARSE = 2**17
-#: beginning of the name of a column, up to a separator
-BEGINNING = re.compile(r"[^_.:\- ]+[_.:\- ]")
 
 
 def read_any(
@@ -95,32 +91,29 @@ def read_any(
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
-    stated = _stated_probabilities(arrays, label_names)
-    if kind is None:
-        is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
-        kind = "probabilities" if is_calibrated or stated else "logits"
-    if stated and classes is None and values_key is None and not _numbered_columns(stated):
-        classes = [name.removeprefix(PROBABILITY) for name in stated]
+    kind = kind or _stated_kind(arrays)
     given = classes
-    classes = _known_classes(arrays, label_names, classes, path)
+    classes = _known_classes(arrays, label_names, given, path, exact)
     is_named = classes is not given
     of_others = exact and given is not None
     is_told = of_others or classes is None
-    label_values, classes = _read_labels(labels, label_names, arrays, path, classes)
+    label_values, classes = _read_labels(labels, label_names, arrays, path, classes, exact)
     told = classes if is_told else None
-    values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
-    if values is None and isinstance(arrays, Columns):
-        others = (*label_names, *EXTRAS, *VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"])
-        if binary and values_key is None:
-            values_key = _single_column(arrays, others)
-            names = [values_key] if values_key else []
-        else:
-            about = values_key, classes, exact
-            names, classes = _class_columns(arrays, others, label_values, *about)
-            is_named |= _have_names(names, classes or ())
-            label_values = _numbers_by_name(label_values, names, classes, path)
-        values = arrays.stacked(names) if names else None
+    values = _values(arrays, kind, values_key, path)
+    if values is None and isinstance(arrays, Columns) and not binary:
+        others = {*label_names, *EXTRAS, *VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"]}
+        names = [name for name in arrays if name not in others]
+        found, named = _class_columns(names, values_key, kind, classes)
+        if named is not None:
+            is_named = True
+            if exact or given is None:
+                _check_further_columns(arrays, names, found, named)
+            if label_values is not None:
+                label_values = numbers_of_values(label_values, named, path)
+            classes = named
+        values = arrays.stacked(found) if found else None
     if values is None:
+        _refuse_other_kind(arrays, kind, values_key, path)
         absent = _classes_without_column(list(arrays), classes or [])
         if absent:
             raise DataError(
@@ -149,25 +142,16 @@ def read_any(
     return data
 
 
-def _stated_probabilities(arrays: Arrays, label_names: Sequence[str]) -> list[str]:
-    """The columns of the classes of a table, if the names of all say that they are probabilities;
-    else none.
+def _stated_kind(arrays: Arrays) -> str:
+    """The kind of a file that ``calgrid calibrate`` has written, or of a table whose columns begin
+    with ``probability_``; else logits.
     """
-    names = [name for name in arrays if name not in (*label_names, *EXTRAS)]
-    are_stated = len(names) > 1 and all(name.startswith(PROBABILITY) for name in names)
-    return names if are_stated and isinstance(arrays, Columns) else []
-
-
-def _single_column(columns: Columns, ignored: Sequence[str]) -> str | None:
-    """The name of the one column of floating-point numbers; several raise DataError."""
-    names = columns.floating([name for name in columns if name not in ignored])
-    if len(names) > 1:
-        raise DataError(
-            f"{columns.path} has the columns of floating-point numbers {shown_names(names)}, but "
-            "--binary needs one, for class 1; name it with --values-key (in a study, values_key), "
-            "or remove --binary (binary)."
-        )
-    return names[0] if names else None
+    is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
+    logits = [name for name in arrays if name.startswith(COLUMN_STARTS["logits"])]
+    logits += [name for name in VALUE_NAMES["logits"] if name in arrays]
+    stated = [name for name in arrays if name.startswith(COLUMN_STARTS["probabilities"])]
+    is_stated = len(stated) > 1 and not logits
+    return "probabilities" if is_calibrated or is_stated else "logits"
 
 
 def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> None:
@@ -196,13 +180,22 @@ def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> N
 
 
 def _known_classes(
-    arrays: Arrays, label_names: Sequence[str], classes: Sequence[str] | None, path: Path
+    arrays: Arrays,
+    label_names: Sequence[str],
+    classes: Sequence[str] | None,
+    path: Path,
+    exact: bool,
 ) -> Sequence[str] | None:
-    """Names of the classes that are given, or that the file has; if they differ, DataError."""
+    """Names of the classes that are given, or that the file has; if they differ, DataError.
+
+    The order of a categorical column of labels yields to that of ``--classes`` (not ``exact``), as
+    its labels are text.
+    """
     written = as_names(arrays.metadata.get(CLASSES))
     if written is None and isinstance(arrays, Columns):
-        found = [names_of_labels(arrays.table.schema.metadata, name) for name in label_names]
-        written = next(filter(None, found), None)
+        written = arrays.classes_of_numbers(label_names)
+        if written is None and (exact or not classes):
+            written = arrays.ordered_categories(label_names)
     if written is None:
         return classes
     if classes and is_other_order(written, classes):
@@ -287,19 +280,22 @@ def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarra
     """The array of logits or probabilities, or None."""
     if key is not None:
         return arrays.get(key)
-    values = _array_named(arrays, VALUE_NAMES[kind], path)
-    if values is None and kind == "probabilities":
-        values = arrays.get("logits")  # checked below
-    if values is not None:
-        return values
+    values = _array_named(arrays, (UNNAMED, *VALUE_NAMES[kind]), path)
+    if values is None and kind == "probabilities":  # the stated kind counts, not the name
+        return arrays.get("logits")
+    return values
+
+
+def _refuse_other_kind(arrays: Arrays, kind: str, key: str | None, path: Path) -> None:
+    """Raise DataError if numbers of the other kind are there."""
     for other, names in VALUE_NAMES.items():
-        for name in names:
-            if name in arrays:
-                raise DataError(
-                    f"{path} should contain {kind}, but it contains '{name}'; give --kind {other} "
-                    f"(in a study, kind: {other}), or rename the array to '{VALUE_NAMES[kind][0]}'."
-                )
-    return None
+        start = COLUMN_STARTS[other]
+        found = [name for name in arrays if name in names or name.startswith(start)]
+        if other != kind and found and key is None:
+            raise DataError(
+                f"{path} should contain {kind}, but it contains '{visible(found[0])}'; give --kind "
+                f"{other} (in a study, kind: {other}), or rename it to '{VALUE_NAMES[kind][0]}'."
+            )
 
 
 def _read_labels(
@@ -308,6 +304,7 @@ def _read_labels(
     scores: Arrays,
     scores_path: Path,
     classes: Sequence[str] | None,
+    exact: bool,
 ) -> tuple[np.ndarray | None, Sequence[str] | None]:
     """The labels of a file of their own, or of that of the scores, if any; and the names of the
     classes, if known now.
@@ -316,7 +313,7 @@ def _read_labels(
         return _array_named(scores, names, scores_path), classes
     arrays = load(labels)
     values = _labels_of_file(arrays, labels, names, scores, scores_path)
-    return values, _known_classes(arrays, names, classes, labels)
+    return values, _known_classes(arrays, names, classes, labels, exact)
 
 
 def _labels_of_file(
@@ -379,6 +376,7 @@ def _content(arrays: Arrays) -> str:
 
 
 def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[str] | None) -> str:
+    """Begin of the sentence for a file of no accepted form, with the options to give."""
     if UNNAMED in arrays:
         return (
             f"{path} contains one array without labels; give them with --labels (in a study, "
@@ -386,10 +384,10 @@ def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[st
         )
     of = f" ({shown_names(classes)})" if classes else ""
     return (
-        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per "
-        f"class{of}, and an array 'label' (N,), it contains {_content(arrays)}; give their names "
-        "with --values-key and --label-key (in a study, values_key and label_key), those of "
-        "columns also with --classes"
+        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or columns "
+        f"'{COLUMN_STARTS[kind]}...' with a class each{of}, and an array 'label' (N,), it contains "
+        f"{_content(arrays)}; give their names with --values-key and --label-key (in a study, "
+        "values_key and label_key), or the classes in --classes"
     )
 
 
@@ -397,12 +395,17 @@ def _key_hint(arrays: Arrays, key: str | None) -> str:
     """End of a message: the prefixes of several columns, or the name next to a wrong key."""
     starts = [match[0] for name in arrays if (match := BEGINNING.match(name))]
     shared = sorted({start for start in starts if starts.count(start) > 1})
-    if key is None:
-        options = " or ".join(f"--values-key {visible(start)}" for start in shared)
-        found = bool(options) and isinstance(arrays, Columns)
-        return f"; {options} takes the columns that begin with it." if found else "."
-    near = difflib.get_close_matches(key, [*arrays, *shared], n=1)
-    return f"; did you mean --values-key {visible(near[0])}?" if near else "."
+    if key is not None:
+        near = difflib.get_close_matches(key, [*arrays, *shared], n=1)
+        return f"; did you mean --values-key {visible(near[0])}?" if near else "."
+    if not isinstance(arrays, Columns):
+        return "."
+    options = " or ".join(f"--values-key {visible(start)}" for start in shared)
+    if options:
+        return f"; {options} takes the columns that begin with it."
+    columns = arrays.floating(list(arrays))
+    given = visible(",".join(columns))
+    return f"; if each column of floats is a class, --classes {given}." if columns else "."
 
 
 # one column per class
@@ -410,126 +413,56 @@ def _key_hint(arrays: Arrays, key: str | None) -> str:
 
 
 def _class_columns(
-    columns: Columns,
-    ignored: Sequence[str],
-    labels: np.ndarray | None,
-    key: str | None = None,
-    classes: Sequence[str] | None = None,
-    exact: bool = False,
+    names: Sequence[str], key: str | None, kind: str, classes: Sequence[str] | None
 ) -> tuple[list[str], Sequence[str] | None]:
-    """Find the columns of a wide table with one class each, in the order of the classes, and the
-    names of the classes.
-
-    The candidates are, in this order: columns that end with the names of ``classes``, columns that
-    end with 0 to K-1, and all remaining columns if they are floating-point. An ambiguous choice
-    gives no columns. Names that are taken from all remaining columns are logged, unless labels are
-    text and have each of them.
+    """Find the columns of a table with one class each, in the order of the classes, and the classes
+    that they name, if they do; no columns if none or several forms fit.
 
     Parameters
     ----------
-    ignored : names of other columns.
-    labels : (N,), text if the classes have names.
-    key : prefix of the names of the columns.
-    classes : names of the classes, in order, if known.
-    exact : whether further columns with the beginning of those of ``classes`` are refused, and
-        others logged.
-
-    Raises
-    ------
-    DataError : there are such columns.
+    names : columns that are no labels. key : beginning of the names of columns, if given.
+    kind : of the numbers. classes : names of the classes, in order, if known.
     """
-    names = [name for name in columns if name not in ignored and name.startswith(key or "")]
+    start = key or COLUMN_STARTS[kind]
+    begun = [name for name in names if name.startswith(start)]
+    candidates = begun if key else names
     if classes:
-        prefix = _common_prefix(names, classes)
+        prefix = start if all(start + name in names for name in classes) else None
+        if prefix is None:
+            prefix = _common_prefix(candidates, classes)
         if prefix is not None:
-            if exact:
-                _check_further_columns(columns, names, prefix, classes)
             return [prefix + name for name in classes], classes
-    complete = _numbered_columns(names)
-    if len(complete) == 1:
-        return complete[0], classes
-    if classes or complete or len(names) < 2 or columns.floating(names) != names:
-        return [], classes
-    if labels is None or labels.size == 0 or not is_text(labels):
-        found = _names_of_values(names) or [name.removeprefix(key or "") for name in names]
-        if labels is not None:
-            _say_classes(found, columns.path)
-        return names, found
-    words = np.unique(as_text(labels, columns.path)).tolist()
-    prefix = _common_prefix(names, words)
-    if prefix is None or not all(name.startswith(prefix) for name in names):
-        return [], None
-    found = [name.removeprefix(prefix) for name in names]
-    if len(words) < len(found):
-        _say_classes(found, columns.path)
-    return names, found
+    numbered = _numbered_columns(begun).get(start)
+    if numbered:
+        return numbered, None
+    if len(begun) > 1 and not classes:
+        return begun, [name.removeprefix(start) for name in begun]
+    groups = list(_numbered_columns(candidates).values())
+    return (groups[0] if len(groups) == 1 else []), None
 
 
 def _check_further_columns(
-    columns: Columns, names: Sequence[str], prefix: str, classes: Sequence[str]
+    columns: Columns, names: Sequence[str], found: Sequence[str], classes: Sequence[str]
 ) -> None:
-    """Raise DataError if further columns of floating-point numbers begin like those of all classes:
-    with their prefix, or with what the names themselves share up to a separator. Log further ones
-    if the classes share no beginning, as these might be classes too.
+    """Raise DataError if further columns of floating-point numbers begin like those of all classes;
+    log further ones if these share no beginning.
     """
-    start = prefix
-    match = BEGINNING.match(classes[0])
-    if not prefix and match and all(name.startswith(match[0]) for name in classes):
-        start = match[0]
-    further = []
-    for name in columns.floating(names):
-        if name.startswith(start) and name.removeprefix(prefix) not in classes:
-            further.append(name)
-    if further and start:
-        raise DataError(
-            f"{columns.path} has the columns {shown_names(further)} beside those of the classes "
-            f"{shown_names(classes)}; use the same model, or, if they are no classes, name the "
-            "classes with --classes (in a study, classes)."
-        )
-    if further:
-        log(
-            f"Warning: {columns.path} has the columns {shown_names(further)} beside those of the "
-            f"classes {shown_names(classes)}; they are left out. If they are classes, use the same "
-            "model."
-        )
-
-
-def _names_of_values(names: Sequence[str]) -> list[str] | None:
-    """The ends of names that begin alike, if these are True and False, or integers."""
-    for end in ("true|false", r"\d+", r"-?\d+"):
-        starts, found = set(), []
-        for name in names:
-            match = re.fullmatch(f"(.*?)({end})", name, re.IGNORECASE)
-            if match:
-                starts.add(match[1])
-                found.append(match[2])
-        if len(found) == len(names) and len(starts) == 1:
-            return found
-    return None
-
-
-def _say_classes(names: Sequence[str], path: Path) -> None:
-    """Log the names of classes, of many the first and the last ones."""
-    half = SHOWN_NAMES // 2
-    shown = names if len(names) <= SHOWN_NAMES else [*names[: half - 1], "...", *names[-half:]]
-    log(
-        f"The {len(names)} classes of {path} are {shown_names(shown)}, all its columns of "
-        "floating-point numbers; give --classes (in a study, classes) if one is no class."
+    prefix = found[0].removesuffix(classes[0])
+    further = columns.floating([name for name in names if name not in found])
+    if prefix:
+        further = [name for name in further if name.startswith(prefix)]
+    if not further:
+        return
+    beside = (
+        f"{columns.path} has the columns {shown_names(further)} beside those of the classes "
+        f"{shown_names(classes)}"
     )
-
-
-def _numbers_by_name(
-    labels: np.ndarray | None, names: Sequence[str], classes: Sequence[str] | None, path: Path
-) -> np.ndarray | None:
-    """Class numbers of labels that are names of columns, such as 1 to K; others are unchanged."""
-    if labels is None or not classes or not _have_names(names, classes):
-        return labels
-    return numbers_of_values(labels, classes, path)
-
-
-def _have_names(names: Sequence[str], classes: Sequence[str]) -> bool:
-    """Whether the names of columns end with those of their classes."""
-    return len(names) == len(classes) and all(map(str.endswith, names, classes))
+    if prefix:
+        raise DataError(
+            f"{beside}; use the same model, or, if they are no classes, name the classes with "
+            "--classes (in a study, classes)."
+        )
+    log(f"Warning: {beside}; they are left out. If they are classes, use the same model.")
 
 
 def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
@@ -547,17 +480,17 @@ def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> lis
     return [class_name for class_name in classes if prefix + class_name not in names]
 
 
-def _numbered_columns(names: Sequence[str]) -> list[list[str]]:
-    """Groups of columns of one prefix that are numbered 0 to K-1 (K > 1), in this order."""
+def _numbered_columns(names: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of one beginning that are numbered 0 to K-1 (K > 1), in this order; by beginning."""
     groups: dict[str, dict[int, str]] = {}
     for name in names:
         match = re.fullmatch(r"(.*?)(\d+)", name)
         if match:
             groups.setdefault(match[1], {})[int(match[2])] = name
-    complete = []
-    for group in groups.values():
+    complete = {}
+    for start, group in groups.items():
         if len(group) > 1 and max(group) == len(group) - 1:
-            complete.append([group[number] for number in sorted(group)])
+            complete[start] = [group[number] for number in sorted(group)]
     return complete
 
 

@@ -15,7 +15,7 @@ from calgrid.storage import logits as storage
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import NO_LABEL
 from calgrid.user_logits.arrays import Arrays
-from calgrid.user_logits.reading import PROBABILITY, from_arrays
+from calgrid.user_logits.reading import COLUMN_STARTS, from_arrays
 
 
 def write_logits(
@@ -88,6 +88,6 @@ def write_csv(
     labels = [None if number == NO_LABEL else names[number] for number in label.tolist()]
     columns = {"index": pa.array(index), "label": pa.array(labels, pa.string())}
     for number in numbers:
-        columns[PROBABILITY + names[number]] = pa.array(probabilities[:, number])
+        columns[COLUMN_STARTS["probabilities"] + names[number]] = pa.array(probabilities[:, number])
     with replacing(path) as temporary:
         pa.csv.write_csv(pa.table(columns), temporary)
