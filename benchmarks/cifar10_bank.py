@@ -2,12 +2,11 @@
 
     python benchmarks/cifar10_bank.py docs/cifar10/bank.zip ../trained/results new_bank
     snakemake --cores 2 --configfile new_bank/study.yaml
-    calgrid publish new_bank/results/cifar10_bank site --creator calgrid --licence MIT
+    calgrid pack new_bank/results/cifar10_bank new_bank.zip --creator calgrid --licence MIT
 
-The archive is ``site/cifar10_bank.zip``; in the one here a study that takes the runs from the
-archive replaces ``study.yaml``, which names the npz files. Rounding makes a run half
-as large. It changed the NLL of two networks by at most 2e-5, their ECE and accuracy by at most
-2e-4.
+In the archive here a study that takes the runs from the archive replaces ``study.yaml``, which
+names the npz files. Rounding makes a run half as large. It changed the NLL of two networks by at
+most 2e-5, their ECE and accuracy by at most 2e-4.
 """
 
 import argparse

@@ -75,9 +75,7 @@ def test_lock_is_sorted_and_names_each_package_once():
     assert len(locked()) == len(names)
 
 
-@pytest.mark.parametrize(
-    "extra", [None, "train", "workflow", "slurm", "hdf5", "onnx", "mlflow", "wandb", "dev"]
-)
+@pytest.mark.parametrize("extra", [None, "train", "workflow", "slurm", "hdf5", "onnx", "dev"])
 def test_every_declared_dependency_is_locked_at_a_version_that_it_accepts(extra):
     for requirement in declared(extra):
         version = locked()[canonicalize_name(requirement.name)]
@@ -169,7 +167,7 @@ def test_a_conda_file_lists_what_its_stages_import_at_the_locked_version(environ
 def test_every_library_that_the_package_imports_is_a_declared_dependency():
     found = libraries(set(imports().modules))
     # the templates of `calgrid new` hold tests for the folders of users
-    extras = (None, "train", "workflow", "hdf5", "onnx", "mlflow", "wandb")
+    extras = (None, "train", "workflow", "hdf5", "onnx")
     asked_for = [each for extra in extras for each in declared(extra)]
     assert found - {"pytest"} <= {canonicalize_name(requirement.name) for requirement in asked_for}
 

@@ -20,7 +20,7 @@ from calgrid.optional import EXTRAS, MissingLibraryError, say_extra
 from calgrid.storage.records import write_record
 
 #: modules that are not named as their packages are
-PACKAGES = {"sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+PACKAGES = {"sklearn": "scikit-learn"}
 #: hides the libraries of all extras, as if pip had installed the core alone
 CORE = f"""
 import sys

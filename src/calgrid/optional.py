@@ -12,8 +12,6 @@ EXTRAS = {
     "workflow": ("snakemake",),
     "hdf5": ("h5py",),
     "onnx": ("torch", "onnx", "onnxscript", "onnxruntime"),
-    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
-    "wandb": ("wandb",),
 }
 
 

@@ -23,14 +23,12 @@ COMMANDS = {
     "verify": [],
     "clean": ["{}", "--run", RUN],
     "show": ["{}", RUN],
-    "board": ["{}", "--out", "board.html"],
     "pack": ["{}", "study.zip", *ORIGIN],
-    "publish": ["{}", "site", *ORIGIN],
     "export": ["{}", "--csv", "tables"],
     "run": ["{}", "-n"],
 }
 #: files that commands write
-WRITTEN = ("board.html", "study.zip", "site", "tables")
+WRITTEN = ("study.zip", "tables")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +85,7 @@ def test_what_names_no_study_is_refused(command, fails, place):
         fails(*arguments(command, "x.zip"), parts=["x.zip is an archive; unpack it with"])
 
 
-@pytest.mark.parametrize("command", ["verify", "show", "board", "pack", "publish", "export"])
+@pytest.mark.parametrize("command", ["verify", "show", "pack", "export"])
 def test_a_study_without_results(command, fails, place):
     shutil.rmtree("results/tiny")
     said = "The study of my_study.yaml has no results in results/tiny; run it with 'calgrid run"
@@ -96,7 +94,7 @@ def test_a_study_without_results(command, fails, place):
     fails(*arguments(command, "other.yaml"), parts=["The configuration has no key 'study'; give"])
 
 
-@pytest.mark.parametrize("command", ["pack", "publish", "export"])
+@pytest.mark.parametrize("command", ["pack", "export"])
 def test_a_study_that_is_not_finished(command, fails, place):
     manifest = Path("results/tiny/manifest.json")
     plan = Path("results/tiny/.calgrid/plan-1.json")

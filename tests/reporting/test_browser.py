@@ -1,4 +1,4 @@
-"""Report and board in a browser: no errors, no page wider than the screen, and bins that open.
+"""The report in a browser: no errors, and no page wider than the screen.
 
 Skipped where no Chromium is installed.
 """
@@ -11,8 +11,6 @@ import subprocess
 
 import pytest
 
-import calgrid
-from calgrid.reporting.board import write_board
 from calgrid.reporting.html import write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -29,16 +27,14 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"),
 ]
-#: stands first in a page: notes errors, clicks the first bin, and tells the page around it
+#: stands first in a page: notes errors, and tells the page around it
 PROBE = """<script>
 const errors = [];
 addEventListener("error", (event) => errors.push(event.message));
 console.error = (...words) => errors.push(words.join(" "));
 addEventListener("load", () => {
-  document.querySelector(".bin")?.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-  const images = document.getElementById("images-title")?.textContent;
   const { scrollWidth, clientWidth } = document.documentElement;
-  parent.postMessage(JSON.stringify({ errors, images, scrollWidth, clientWidth }), "*");
+  parent.postMessage(JSON.stringify({ errors, scrollWidth, clientWidth }), "*");
 });
 </script>"""
 #: a frame, because windows of Chromium have at least 500 pixels
@@ -48,13 +44,11 @@ addEventListener("message", ({ data }) => (document.querySelector("pre").textCon
 
 
 @pytest.fixture(scope="module")
-def pages(study, tables, figures, tmp_path_factory):
-    """Report and board of a small study."""
-    folder = tmp_path_factory.mktemp("pages")
-    found = {name: folder / f"{name}.html" for name in ("report", "board")}
-    write_report(study.folder, study.manifest, found["report"])
-    write_board(calgrid.load_study(study.folder), found["board"])
-    return found
+def page(study, tables, figures, tmp_path_factory):
+    """Report of a small study."""
+    path = tmp_path_factory.mktemp("pages") / "report.html"
+    write_report(study.folder, study.manifest, path)
+    return path
 
 
 def shown(page, width, folder):
@@ -76,11 +70,8 @@ def shown(page, width, folder):
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("name", ["report", "board"])
-def test_a_page_fits_the_screen_and_reacts_without_errors(pages, tmp_path, name, width):
-    found = shown(pages[name], width, tmp_path)
+def test_the_report_fits_the_screen_without_errors(page, tmp_path, width):
+    found = shown(page, width, tmp_path)
     assert found["errors"] == []
     assert found["clientWidth"] == width
     assert found["scrollWidth"] == width
-    if name == "board":
-        assert found["images"].startswith("Images with a confidence of ")

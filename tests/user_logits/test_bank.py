@@ -27,7 +27,7 @@ from calgrid.jobs.ensemble import ensemble
 from calgrid.jobs.import_logits import import_run
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
-from calgrid.storage.records import digest_of, sha256_of, write_record
+from calgrid.storage.records import digest_of, write_record
 from calgrid.user_logits.bank import opened
 
 CLASSES, VAL, TEST = 3, 60, 90
@@ -521,24 +521,6 @@ def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home
     rewritten(bank, lambda files: mark(files, "disjoint_validation"))
     with refuses(ConfigError, "statistics.conformal: external/blobs/net/ce/seed1", "got 7"):
         rows_of_banks(Study(config, home))
-
-
-def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
-    packed, home, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(packed)
-    origin = ["--creator", "A & B", "--licence", "CC0-1.0"]
-    assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 0
-    archive = tmp_path / "site/baselines.zip"
-    page = (tmp_path / "site/index.html").read_text()
-    for shown in ("A &amp; B", "CC0-1.0", "file: baselines.zip", sha256_of(archive), "sure"):
-        assert shown in page
-    assert "<script" not in page
-    taken = {**TAKEN, "file": archive.name, "sha256": sha256_of(archive)}
-    config = {"study": "s", "data_root": str(archive.parent), "external": {"b": taken}}
-    rows_of_banks(Study(config, home))
-    assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
-    assert "site exists already" in capsys.readouterr().err
 
 
 def test_the_study_in_the_bank_that_the_project_ships_takes_all_of_its_runs(home):

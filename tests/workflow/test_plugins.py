@@ -89,21 +89,23 @@ def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_pat
     third = Repository(tmp_path / "third")
     shutil.copy(study.root / "study.zip", third.root)
     page = (HOME / "docs/sharing.md").read_text()
-    found = re.search(r"```bash\n(calgrid merge .*\n.*)\ncalgrid run archive/study.yaml\n", page)
-    third.shell(found[1])
-    assert "2 runs to train" in third.shell("calgrid check archive/study.yaml")
-    assert third.plan("archive/study.yaml") == AGGREGATION
-    third.run("archive/study.yaml", "aggregate")
+    found = re.search(
+        r"```bash\n(python -m zipfile .*\n.*)\ncalgrid run results/study.yaml\n", page
+    )
+    third.shell(found[1].replace("my_study", "tiny").replace("tiny.zip", "study.zip"))
+    assert "2 runs to train" in third.shell("calgrid check results/study.yaml")
+    assert third.plan("results/study.yaml") == AGGREGATION
+    third.run("results/study.yaml", "aggregate")
     ours, theirs = (
         pd.read_parquet(root / "results/tiny/summary.parquet") for root in (study.root, third.root)
     )
     pd.testing.assert_frame_equal(ours, theirs)
-    assert "all intact: " in third.shell("calgrid verify archive/tiny")
+    assert "all intact: " in third.shell("calgrid verify results/tiny")
 
-    listed = json.loads((third.root / "archive/bank.json").read_text())["files"]
+    listed = json.loads((third.root / "results/bank.json").read_text())["files"]
     for path in (LOSS, CALIBRATOR, METRIC):
         source = (study.root / path).read_bytes()
-        assert (third.root / "archive/plugins" / path).read_bytes() == source
+        assert (third.root / "results/plugins" / path).read_bytes() == source
         assert listed[f"plugins/{path}"]["sha256"] == hashlib.sha256(source).hexdigest()
     assert {"tiny/report.html", "tiny/tables/tests.csv", "tiny/summary.parquet"} <= {*listed}
 
@@ -112,7 +114,7 @@ def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_pat
         "print(opened.table('calibrators').to_csv(index=False))"
     )
     mine = {"CALGRID_PLUGINS": str(study.root / "mine")}
-    places = (study.root / "results/tiny", study.root / "study.zip", third.root / "archive")
+    places = (study.root / "results/tiny", study.root / "study.zip", third.root / "results")
     here, packed, unpacked = (run_python(script, place, **mine) for place in places)
     assert here == packed == unpacked
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import timm
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._timm import timm
 from calgrid.backbones.base import Backbone
 from calgrid.errors import CalgridError, ConfigError
 

@@ -7,11 +7,11 @@ Hugging Face hub through timm, which reads tensors alone. Features are what timm
 
 from typing import Any
 
+import timm
 import torch
 from torch import Tensor, nn
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._timm import timm
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError, DataError

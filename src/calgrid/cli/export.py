@@ -1,4 +1,4 @@
-"""``calgrid export``: a saved calibrator for other runtimes, a finished study for other tools."""
+"""``calgrid export``: a saved calibrator for other runtimes, the numbers of a study as CSV."""
 
 import argparse
 import sys
@@ -8,15 +8,15 @@ from pathlib import Path
 from calgrid.cli.study_of import finished_study
 from calgrid.errors import StateError
 from calgrid.optional import require
-from calgrid.storage.atomic import require_writable
+from calgrid.storage.atomic import replacing, require_writable
 
 
 def export(options: argparse.Namespace) -> None:
-    """Write a saved calibrator as ONNX, or the numbers of a study as CSV, MLflow or W&B files."""
+    """Write a saved calibrator as ONNX, or the numbers of a study as CSV."""
     if options.onnx is not None:
         _calibrator(options.source, options.onnx)
     else:
-        _study(options)
+        _study(options.source, options.csv)
 
 
 def _calibrator(fitted: Path, onnx: Path) -> None:
@@ -34,27 +34,30 @@ def _calibrator(fitted: Path, onnx: Path) -> None:
     )
 
 
-def _study(options: argparse.Namespace) -> None:
-    """Write the numbers of a study; what exists is never changed."""
+def _study(source: Path, folder: Path) -> None:
+    """Write each Parquet file of a study as CSV, except that of resamples, whose cells are lists.
+
+    Numbers have all digits; missing ones are empty. An existing folder is never changed.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
     from calgrid.reporting.results import load_study
+    from calgrid.storage.schema import STUDY_FILES
+    from calgrid.storage.tables import with_words
 
-    source: Path = options.source
+    # the files of an archive exist as long as the study does
     study = load_study(source if zipfile.is_zipfile(source) else finished_study(source))
-    data = study.data
-    target: Path = options.csv or options.mlflow or options.wandb
-    if target.exists():
-        raise StateError(f"{target} exists already; give the name of a new file or folder.")
-    from calgrid.integrations import tracking
-
-    if options.csv is not None:
-        sys.stdout.write(f"{target}: {tracking.write_csv(data, target)} tables\n")
-    elif options.mlflow is not None:
-        require("mlflow")
-        count = tracking.write_mlflow(data, target)
-        sys.stdout.write(
-            f"{target}: {count} runs; mlflow ui --backend-store-uri sqlite:///{target}\n"
-        )
-    else:
-        require("wandb")
-        count = tracking.write_wandb(data, target)
-        sys.stdout.write(f"{target}: {count} runs; wandb sync {target}/wandb/offline-run-*\n")
+    if folder.exists():
+        raise StateError(f"{folder} exists already; give the name of a new folder.")
+    written = 0
+    for name in STUDY_FILES:
+        if not name.endswith(".parquet"):
+            continue
+        table = with_words(pq.read_table(study.data.verified(name)), encoded=False)
+        if not any(pa.types.is_list(column.type) for column in table.schema):
+            with replacing(Path(folder, name).with_suffix(".csv")) as temporary:
+                csv.write_csv(table, temporary)
+            written += 1
+    sys.stdout.write(f"{folder}: {written} tables\n")

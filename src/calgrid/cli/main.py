@@ -22,10 +22,8 @@ from calgrid.training.interrupt import StoppedError
 #: commands by purpose, in the order of the help; each is a module of :mod:`calgrid.cli.commands`
 GROUPS = {
     "files of logits": ("calibrate", "metrics", "reliability", "compare", "report-logits"),
-    "studies": (
-        *("run", "init", "check", "cost", "schema", "status", "verify", "clean", "show", "board"),
-    ),
-    "sharing results": ("export", "pack", "publish", "merge"),
+    "studies": (*("run", "init", "check", "cost", "schema", "status", "verify", "clean", "show"),),
+    "sharing results": ("export", "pack"),
     "components": ("list", "new"),
 }
 #: commands that the rules of the workflow call, which the help leaves out

@@ -133,21 +133,6 @@ def data_root_option(parser: argparse.ArgumentParser) -> None:
     path(parser, "--data-root", "FOLDER", "replaces data_root of the configuration")
 
 
-def origin_options(
-    parser: argparse.ArgumentParser, target: str, metavar: str, written: str
-) -> None:
-    """Add a study, what is written of it, and who made it."""
-    study(parser)
-    path(parser, target, metavar, written)
-    creator = "person or group who created the results; may be repeated"
-    parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
-    licence = "licence of the results, such as CC-BY-4.0"
-    parser.add_argument("--licence", type=spdx, required=True, metavar="SPDX", help=licence)
-    cite = "DOI or URL of the results"
-    parser.add_argument("--cite", default="", metavar="DOI", help=cite)
-    flag(parser, "--models", "also pack the trained networks")
-
-
 # jobs -----------------------------------------------------------------------------------------
 
 

@@ -1,37 +1,32 @@
-"""``calgrid pack``, ``publish`` and ``merge``: results as a zip of their folders.
+"""``calgrid pack``: results as a zip of their folders.
 
 The archive is a folder of results with one study: its runs, its tables and its report. Beside them
-are the configuration, the sources of its plugins, ``ro-crate-metadata.json`` (RO-Crate 1.1), and
-``bank.json``, which lists the runs (:mod:`calgrid.user_logits.bank`) and the SHA-256 of all files
-outside of ``runs``, which have records of their own. Names of folders of runs identify their
-content, so a merge only adds folders.
+are the configuration, the sources of its plugins, and ``bank.json``: creators, licence, citation,
+the runs (:mod:`calgrid.user_logits.bank`), and the SHA-256 of all files outside of ``runs``, which
+have records of their own.
 """
 
 import argparse
-import contextlib
 import functools
 import hashlib
 import json
-import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from calgrid import __version__
-from calgrid.cli.maintenance import damage, result_folders, with_bar
+from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
 from calgrid.components import fingerprint, plugins
 from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
-from calgrid.configuration.manifest import Manifest, below_results, of_any_place
-from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.storage.atomic import parse_json, replacing, require_writable
+from calgrid.configuration.manifest import below_results, of_any_place
+from calgrid.errors import ConfigError, StateError
+from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.layout import MANIFEST, record_of
 from calgrid.storage.records import (
     BANK,
@@ -46,14 +41,9 @@ from calgrid.storage.records import (
     read_record,
     summary_record,
 )
-from calgrid.storage.schema import METRICS
-from calgrid.user_logits.bank import check_unpacked
 
-CRATE = "ro-crate-metadata.json"
 #: folder of the sources of plugins
 SOURCES = "plugins"
-#: results of runs in an archive: five levels, then the folder of a job and its files
-RESULT = re.compile(r"runs/([^/]+/){5}(train|predict|calibrate|probe_[a-z0-9_]+)-[0-9a-f]+/.+")
 
 
 def pack(options: argparse.Namespace) -> None:
@@ -67,43 +57,8 @@ def pack(options: argparse.Namespace) -> None:
     ConfigError : its configuration has an absolute path.
     """
     require_writable(options.archive)
-    study, manifest = _finished(options.study)
-    _write(options.archive, study, manifest, options)
-
-
-def publish(options: argparse.Namespace) -> None:
-    """Write the archive of a finished study and a page with its rankings into a new folder.
-
-    Raises
-    ------
-    StateError : the folder is not empty, or as in :func:`pack`.
-    ConfigError : as in :func:`pack`.
-    """
-    from calgrid.reporting.bank import write_page
-
-    folder: Path = options.folder
-    study, manifest = _finished(options.study)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StateError(f"{folder} exists already; give the name of a new folder.")
-    archive = folder / f"{study.name}.zip"
-    require_writable(archive)
-    _write(archive, study, manifest, options)
-    page = write_page(study, cast(Manifest, manifest), _origin(options), archive)
-    sys.stdout.write(f"{page}: rankings, licence and citation\n")
-
-
-def _finished(place: Path) -> tuple[Path, dict[str, Any]]:
-    """Folder and manifest of a finished study."""
-    study = finished_study(place)
-    return study, read_record(study / MANIFEST, "manifest")
-
-
-def _origin(options: argparse.Namespace) -> dict[str, Any]:
-    return {"creators": options.creator, "licence": options.licence, "cite": options.cite}
-
-
-def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write the archive of a study."""
+    study = finished_study(options.study)
+    manifest = read_record(study / MANIFEST, "manifest")
     totals = summary_record(study, "aggregate")
     if totals is None:
         raise StateError(f"The study in {study} is not finished; run it first.")
@@ -120,11 +75,14 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
             folders.append(study.parent / below)
     entries: dict[str, Path | str] = {**_sources(folders), **_summaries(study, manifest, totals)}
     entries[STUDY_FILE] = _configuration(manifest["given"], entries, options.models)
-    entries[CRATE] = json.dumps(_crate(options, study.name, folders), indent=2) + "\n"
     bank = {
         "schema": 1,
         "calgrid": __version__,
-        "origin": _origin(options),
+        "origin": {
+            "creators": options.creator,
+            "licence": options.licence,
+            "cite": options.cite,
+        },
         "runs": _runs(study, manifest),
         FILES: {name: _facts(content) for name, content in entries.items()},
     }
@@ -132,12 +90,12 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
     for folder in with_bar(folders, "verify"):
         for file in _verified_files(folder, study, options.models):
             entries[file.relative_to(study.parent).as_posix()] = file
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with replacing(options.archive) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in with_bar(sorted(entries), "pack"):
             # a fixed date: the same bytes each time
             archive.writestr(zipfile.ZipInfo(name), _bytes(entries[name]))
-    size = path.stat().st_size
-    sys.stdout.write(f"{path}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+    size = options.archive.stat().st_size
+    sys.stdout.write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
 
 
 def _bytes(content: Path | str) -> bytes:
@@ -270,89 +228,3 @@ def _refuse_absolute_paths(value: Any) -> None:
     if isinstance(value, dict | list):
         for inner in values:
             _refuse_absolute_paths(inner)
-
-
-def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[str, Any]:
-    """Description of the archive as an RO-Crate."""
-    creators, references = [], []
-    for creator in options.creator:
-        references.append({"@id": f"#{creator}"})
-        creators.append({"@id": f"#{creator}", "@type": "Person", "name": creator})
-    finished = [Record.read(folder, record_of(folder)).content["finished"] for folder in folders]
-    dataset = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": f"calgrid results of the study {name}",
-        "description": f"Records, histories, logits and metrics; written by calgrid {__version__}.",
-        "datePublished": max(finished)[:10],
-        "license": {"@id": f"https://spdx.org/licenses/{options.licence}"},
-        "creator": references,
-        "hasPart": [{"@id": STUDY_FILE}],
-    }
-    if options.cite:
-        dataset["citation"] = options.cite
-    descriptor = {
-        "@id": CRATE,
-        "@type": "CreativeWork",
-        "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
-        "about": {"@id": "./"},
-    }
-    study = {"@id": STUDY_FILE, "@type": "File", "name": "configuration of the study"}
-    context = "https://w3id.org/ro/crate/1.1/context"
-    return {"@context": context, "@graph": [descriptor, dataset, study, *creators]}
-
-
-# merge ----------------------------------------------------------------------------------------
-
-
-def merge(options: argparse.Namespace) -> None:
-    """Add the results in an archive to those here; results that are here already stay.
-
-    Raises
-    ------
-    DataError : the archive is damaged, or holds other files than results.
-    """
-    results: Path = options.results
-    results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=results, prefix=".merge-") as hidden:
-        unpacked = Path(hidden)
-        try:
-            with zipfile.ZipFile(options.archive) as archive:
-                _check_names(archive, options.archive)
-                members = filter(RESULT.fullmatch, archive.namelist())
-                for member in with_bar(list(members), "unpack"):
-                    target = unpacked / member
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with archive.open(member) as source, target.open("xb") as copy:
-                        shutil.copyfileobj(source, copy)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
-            raise DataError(f"{options.archive} is not a readable archive ({error}).") from error
-        folders = list(result_folders(unpacked))
-        for folder in with_bar(folders, "verify"):
-            reason, _ = damage(folder)
-            if reason:
-                name = folder.relative_to(unpacked)
-                raise DataError(f"{options.archive}: {name} is damaged: {reason.rstrip('.')}.")
-        added = 0
-        for folder in folders:
-            target = results / folder.relative_to(unpacked)
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                folder.rename(target)
-                added += 1
-    have = len(folders) - added
-    sys.stdout.write(f"{added} results merged into {results}, {have} were there already\n")
-
-
-def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
-    """Raise DataError unless the archive holds results of a sane size, and else only files that it
-    lists.
-    """
-    check_unpacked(archive, path)
-    listed = {STUDY_FILE, CRATE, BANK, METRICS}  # METRICS: archives of earlier versions
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # those have no list of files
-        listed |= {*parse_json(archive.read(BANK))[FILES]}
-    for name in archive.namelist():
-        is_result = RESULT.fullmatch(name) and ".." not in PurePosixPath(name).parts
-        if not is_result and name not in listed:
-            raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")

@@ -1,4 +1,4 @@
-"""Write a saved calibrator as ONNX, or the numbers of a study as CSV, MLflow or W&B files."""
+"""Write a saved calibrator as ONNX, or the numbers of a study as CSV."""
 
 import argparse
 from pathlib import Path
@@ -17,5 +17,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--onnx", type=Path, metavar="FILE", help="model of a calibrator (.onnx)")
     form.add_argument("--csv", type=Path, metavar="FOLDER", help="all tables of a study as CSV")
-    form.add_argument("--mlflow", type=Path, metavar="FILE", help="SQLite file of MLflow")
-    form.add_argument("--wandb", type=Path, metavar="FOLDER", help="offline runs of W&B")
