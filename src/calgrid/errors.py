@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 #: shortest beginning of an identifier, or of a given name, that suggests the other
 FEWEST_LETTERS = 3
 #: most identifiers that an error lists; of more it names the closest

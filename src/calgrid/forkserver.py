@@ -177,9 +177,6 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    from calgrid.components import fingerprint
-
-    fingerprint.imports_begin()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     from calgrid.cli.main import main
 

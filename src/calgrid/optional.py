@@ -6,6 +6,9 @@ from importlib.util import find_spec
 
 from calgrid.errors import CalgridError, StateError
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 #: extra of pyproject.toml -> modules that calgrid imports from its libraries
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "sklearn", "pooch", "requests"),

@@ -9,6 +9,9 @@ from calgrid.errors import visible_lines
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 #: seconds between two lines in a log
 LOG_INTERVAL = 10.0
 

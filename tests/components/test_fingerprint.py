@@ -3,6 +3,8 @@
 import ast
 import json
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -158,12 +160,7 @@ def test_closure_of_training_is_what_training_uses():
     kinds = ("loss", "procedure", "backbone", "calibrator", "dataset")
     components = {entry.module for kind in kinds for entry in registry.descriptions(kind).values()}
     assert components & used.keys() == {*roots} - {"calgrid.jobs.train"}
-    assert not {name.split(".")[1] for name in used} & {
-        *fingerprint.NEUTRAL,
-        "metrics",
-        "reporting",
-        "statistics",
-    }
+    assert not {name.split(".")[1] for name in used} & {"metrics", "reporting", "statistics"}
 
 
 @pytest.mark.parametrize("stage", ["train", "predict", "calibrate", "import_logits", "aggregate"])
@@ -225,9 +222,9 @@ CONFIG = {
     ],
 }
 PROGRAM = """
-import ast, functools, json, os, sys
+import json, os, sys
 from pathlib import Path
-from calgrid.components import fingerprint
+from calgrid.components import fingerprint, plugins
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 
@@ -243,10 +240,17 @@ def fingerprints(config, home):
     return found
 
 task = json.loads(sys.stdin.read())
-# files that no edit changes are parsed once, and not in each child again
-ast.parse, fingerprint.syntax = functools.cache(ast.parse), functools.cache(fingerprint.syntax)
-for path in Path(task["package"]).rglob("*.py"):
-    fingerprint.syntax(ast.parse(path.read_text(encoding="utf-8")))
+known, read = {}, fingerprint._read.__wrapped__
+
+def read_once(module):
+    # files that no edit changes, not in each child again
+    content = plugins.locate(module).read_bytes()
+    if (module, content) not in known:
+        known[module, content] = read(module)
+    return known[module, content]
+
+fingerprint._read = read_once
+fingerprints(task["config"], Path(task["home"]))
 for name, (file, old, new) in task["edits"].items():
     path = Path(task["package"], file)
     text = path.read_text(encoding="utf-8")
@@ -254,6 +258,7 @@ for name, (file, old, new) in task["edits"].items():
     path.write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
     sys.stdout.flush()
     if os.fork() == 0:
+        plugins.forget()
         print(json.dumps([name, fingerprints(task["config"], Path(task["home"]))]), flush=True)
         os._exit(0)
     os.wait()
@@ -317,26 +322,31 @@ EDITS = {
 }
 
 
-@pytest.fixture(scope="module")
-def edited(tmp_path_factory, home):
-    """Fingerprints after each edit of a copy of the package, and of the package itself."""
-    copy = tmp_path_factory.mktemp("copy") / "calgrid"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    edits = {name: edit[:3] for name, edit in EDITS.items()}
-    task = {"edits": edits, "package": str(copy), "home": str(home), "config": CONFIG}
+def _fingerprints(package, edits, home):
+    """Fingerprints after each edit of a package."""
+    edits = {name: edit[:3] for name, edit in edits.items()}
+    task = {"edits": edits, "package": str(package), "home": str(home), "config": CONFIG}
     done = subprocess.run(
         [sys.executable, "-B", "-c", PROGRAM],
         input=json.dumps(task),
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     found = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert found.keys() == EDITS.keys(), done.stderr
+    assert found.keys() == edits.keys(), done.stderr
     return found
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory, home):
+    """Fingerprints after each edit of a copy of the package, and of the package itself."""
+    copy = tmp_path_factory.mktemp("copy") / "calgrid"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return _fingerprints(copy, EDITS, home)
 
 
 @pytest.mark.parametrize("edit", [name for name in EDITS if name != "nothing"])
@@ -344,6 +354,138 @@ def test_an_edit_changes_what_uses_the_file_and_nothing_else(edited, edit):
     before, after = edited["nothing"], edited[edit]
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} == EDITS[edit][3]
+
+
+#: words of modules that a program, a page of YAML or another file names
+NAMED = re.compile(r"calgrid(?:\.\w+)+")
+
+
+def _moved_names(package):
+    """New names of 200 modules that nothing names but import statements: in their package, or in
+    another one that is as neutral.
+    """
+    named = {"calgrid.configuration.plan", "calgrid.configuration.study"}  # in PROGRAM
+    named |= {f"calgrid.components.{name}" for name in ("fingerprint", "plugins")}
+    for path in [*package.rglob("*.py"), *package.rglob("*.yaml")]:
+        text = path.read_text(encoding="utf-8")
+        for line in text.splitlines():
+            if "import " not in line:
+                named.update(NAMED.findall(line))
+    kinds = {f"calgrid.{folder}" for folder in registry.KINDS.values()}
+    rooms = ("calgrid.training", "calgrid.jobs", "calgrid.statistics", "calgrid.reporting")
+    rng, moved = random.Random(0), {}
+    for path in sorted(package.rglob("*.py")):
+        module = ".".join(["calgrid", *path.relative_to(package).with_suffix("").parts])
+        room, _, name = module.rpartition(".")
+        is_component = room in kinds and not name.startswith("_")
+        of_paper = module.startswith("calgrid.papers.")  # figures.yaml names them
+        if name in ("__init__", "__main__") or module in named or is_component or of_paper:
+            continue
+        other = rng.choice(rooms) if room in rooms else room
+        moved[module] = f"{other}.moved_{rng.randrange(10**6)}_{name}"
+    return dict(rng.sample(sorted(moved.items()), 200))
+
+
+class _Moved(ast.NodeTransformer):
+    """Import statements with new names of modules, and imports that nothing uses."""
+
+    def __init__(self, moved, acts):
+        self.moved, self.acts = moved, acts
+
+    def visit_ImportFrom(self, node):
+        statements = []
+        for alias in node.names:
+            name, local = f"{node.module}.{alias.name}", alias.asname or alias.name
+            if name in self.moved:
+                room, _, new = self.moved[name].rpartition(".")
+                statement = ast.ImportFrom(room, [ast.alias(new, local)], 0)
+            else:
+                statement = ast.ImportFrom(
+                    self.moved.get(node.module, node.module), [alias], node.level
+                )
+            statements.append(statement)
+        errors = self.moved.get("calgrid.errors", "calgrid.errors")
+        unused = [
+            ast.ImportFrom(errors, [ast.alias("visible", "unused_function")], 0),
+            ast.Import([ast.alias("colorsys", "unused_module")]),
+        ]
+        return [*reversed(statements), *(unused if self.acts else [])]
+
+
+def test_two_hundred_renames_and_moves_and_unused_imports_change_no_fingerprint(
+    edited, tmp_path, home
+):
+    """Of a plan by the moved package, which imports itself by its new names."""
+    copy = tmp_path / "calgrid"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    moved = _moved_names(copy)
+    for path in sorted(copy.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        acts = path.parent.name in ("losses", "training", "jobs", "calibrators", "procedures")
+        tree = ast.fix_missing_locations(_Moved(moved, acts).visit(tree))
+        path.write_text(ast.unparse(tree), encoding="utf-8")
+    for old, new in moved.items():
+        source, target = (tmp_path / f"{name.replace('.', '/')}.py" for name in (old, new))
+        source.rename(target)
+    found = _fingerprints(copy, {"nothing": EDITS["nothing"]}, home)
+    assert found["nothing"] == edited["nothing"]
+
+
+def _edited(tree, rng):
+    """Change a number, name, text or operator that is no part of an import or docstring."""
+    operators = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+    operators |= {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.And: ast.Or, ast.Or: ast.And}
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, fingerprint.DOCUMENTED) and ast.get_docstring(node) is not None
+    }
+    names = {ast.Name: "id", ast.arg: "arg", ast.Attribute: "attr"}
+    nodes = list(ast.walk(tree))
+    rng.shuffle(nodes)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            if isinstance(node.value, bool):
+                node.value = not node.value
+                return
+            if isinstance(node.value, str | int | float):
+                node.value += "x" if isinstance(node.value, str) else 1
+                return
+        if field := names.get(type(node)):
+            setattr(node, field, f"{getattr(node, field)}_x")
+            return
+        for field in ("op", "ops"):
+            found = getattr(node, field, None)
+            operator = found[0] if isinstance(found, list) else found
+            if type(operator) in operators:
+                other = operators[type(operator)]()
+                setattr(node, field, [other, *found[1:]] if isinstance(found, list) else other)
+                return
+
+
+def test_two_hundred_random_edits_of_code_that_acts_change_a_fingerprint_each(monkeypatch):
+    roots = [f"calgrid.jobs.{name}" for name in ("train", "predict", "calibrate", "aggregate")]
+    components = [
+        *registry.descriptions("loss").values(),
+        *registry.descriptions("calibrator").values(),
+    ]
+    before = fingerprint.code_digests([*roots, *(each.module for each in components)])
+    rng, parse, seen = random.Random(0), fingerprint.parse, 0
+    for number in range(200):
+        module = rng.choice(sorted(name for name in before if name != "calgrid.calibrators"))
+
+        def edited(content, where):
+            tree = parse(content, where)
+            _edited(tree, rng)
+            return tree
+
+        monkeypatch.setattr(fingerprint, "parse", edited)
+        source = fingerprint._read.__wrapped__(module)
+        monkeypatch.setattr(fingerprint, "parse", parse)
+        unedited = fingerprint._read(module)
+        assert source.digest(str) != unedited.digest(str), (number, module)
+        seen += 1
+    assert seen == 200
 
 
 def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home):

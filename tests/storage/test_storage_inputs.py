@@ -53,7 +53,7 @@ def inputs(above, tmp_path):
 
 @pytest.fixture
 def known_code(monkeypatch):
-    monkeypatch.setattr(fingerprint, "changed", lambda code: [])
+    monkeypatch.setattr(fingerprint, "changed", lambda code, sources: [])
 
 
 def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_code):
@@ -133,7 +133,7 @@ class TestWhatChangesAfterPlanning:
 
     def test_code(self, said, monkeypatch):
         found = []
-        monkeypatch.setattr(fingerprint, "changed", lambda code: found)
+        monkeypatch.setattr(fingerprint, "changed", lambda code, sources: found)
         message = "losses/mine.py was edited after the study was planned; run again."
         assert said(lambda: found.append("losses/mine.py")) == message
 
@@ -239,22 +239,25 @@ class TestCode:
     )
     def test_each_file_that_python_runs_or_that_the_plugin_holds_counts(self, plugin, name, said):
         code = self.code()
-        assert fingerprint.changed(code) == []
+        sources = fingerprint.sources()
+        assert fingerprint.changed(code, sources) == []
         (plugin / name).write_text("Y = 2\n")
-        (found,) = fingerprint.changed(code)
+        (found,) = fingerprint.changed(code, sources)
         assert said in found
 
     def test_a_comment_does_not_count(self, plugin):
         code = self.code()
+        sources = fingerprint.sources()
         (plugin / "own/tools/inner.py").write_text("# a comment\n")
-        assert fingerprint.changed(code) == []
+        assert fingerprint.changed(code, sources) == []
 
     def test_a_module_that_planning_cannot_see_is_refused(self, plugin, refuses):
         code = self.code()
+        sources = fingerprint.sources()
         (plugin / "own/dynamic.py").write_text("")
         assert fingerprint.unknown(code) == []
         plugins.use(["own"])
         __import__("own.dynamic")
         assert fingerprint.unknown(code) == ["own.dynamic"]
         with refuses(StateError, "own.dynamic was imported in a way", "import own.dynamic"):
-            Inputs(code=code).check()
+            Inputs(code=code, sources=sources).check()

@@ -12,6 +12,9 @@ from typing import Any
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 #: definition of a model in timm's files
 TIMM_MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)
 #: names of weights of a model, the part after the dot of ``resnet50.a1_in1k``

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid.components import fingerprint, plugins
+from calgrid.components import plugins
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import provenance, specs
@@ -41,10 +41,9 @@ def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> tuple[specs.Sp
 
 
 def _inputs(plan: Mapping[str, Any], name: str) -> Inputs:
-    fingerprint.learn(plan["known"])
     planned = plan["inputs"][name]
-    code = plan["code"][planned["code"]]
-    return Inputs(files=planned["files"], code=code, root=planned["root"])
+    code, files, root = plan["code"][planned["code"]], planned["files"], planned["root"]
+    return Inputs(files=files, code=code, sources=plan["sources"], root=root)
 
 
 def data(options: argparse.Namespace) -> None:

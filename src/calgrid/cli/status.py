@@ -151,12 +151,11 @@ def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
     """Modules that changed, as ``losses/ls.py changed``."""
     for module in sorted({*older, *new}):
         file = module.removeprefix("calgrid.").replace(".", "/") + ".py"
-        if module not in older:
-            yield f"{file} is new"
-        elif module not in new:
-            yield f"{file} is not used any more"
-        elif older[module] != new[module]:
-            yield f"{file} changed"
+        if module not in new:
+            if older[module] not in new.values():  # else it has another name
+                yield f"{file} is not used any more"
+        elif new[module] not in older.values():
+            yield f"{file} {'changed' if module in older else 'is new'}"
 
 
 def jobs(plan: Plan) -> list[JobState]:

@@ -1,18 +1,20 @@
 """Fingerprints: hashes of all that a result depends on.
 
 Snakemake does not detect edits of an imported package, so a job is known by its resolved options
-and by the source of all modules that it uses. Comments, docstrings, formatting and modules that
-cannot change results do not count.
+and by the source of all modules that it uses. What counts is what code does, not where it is: names
+of modules, comments, docstrings, formatting, unused imports and modules that cannot change results
+do not count.
 """
 
 import ast
 import hashlib
+import itertools
 import json
+import re
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from calgrid.components import plugins
 from calgrid.components.plugins import PACKAGE
@@ -21,22 +23,10 @@ from calgrid.components.source import imported_from, parse
 LENGTH = 16
 #: version of the files between jobs; increase it when their meaning changes
 FORMAT_VERSION = 2
-#: modules that cannot change results of a job: they find, check, download (by checksum), store or
-#: print
-NEUTRAL = (
-    "components",
-    "errors",
-    "optional",
-    "progress",
-    "training.protocol",
-    "configuration",
-    "storage",
-    "cli",
-    "backbones.catalogue",
-    "datasets.downloads",
-)
-#: fields of statements that hold statements, or parts with statements
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+#: constant of a module of calgrid, or of a package for all its modules, that cannot change results
+#: of a job: they find, check, download (by checksum), store or print
+NEUTRAL = "NEUTRAL"
+IMPORTS = (ast.Import, ast.ImportFrom)
 #: field that says whether a name is read or set, which follows from where it stands
 CONTEXT = "ctx"
 #: nodes of a syntax tree that have a docstring
@@ -68,7 +58,7 @@ def code_digest(roots: tuple[str, ...]) -> str:
     and plugins.
     """
     digests = code_digests(roots)
-    code = digest(digests)
+    code = digest(sorted({*digests.values()}))
     _modules[code] = digests
     return code
 
@@ -98,12 +88,11 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
     """
     waiting = list(roots)
     digests: dict[str, str] = {}
-    neutral = tuple(f"{PACKAGE}.{prefix}." for prefix in NEUTRAL)
     while waiting:
         name = waiting.pop()
-        if name not in digests and not (name == PACKAGE or f"{name}.".startswith(neutral)):
-            digests[name], imports = _read(name)
-            waiting += imports
+        if name not in digests and not _is_neutral(name):
+            digests[name] = _module_digest(name)
+            waiting += _above(name)
     for plugin in plugins.in_use():
         if any(f"{name}.".startswith(f"{plugin.package}.") for name in digests):
             digests |= _data_files(plugin)
@@ -111,32 +100,135 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
 
 
 @plugins.cached
-def _read(module: str) -> tuple[str, list[str]]:
-    """Digest of a module, and the modules of calgrid and of plugins in its import statements.
+def _module_digest(module: str) -> str:
+    """Digest of a module; what it imports from calgrid and plugins counts by its own code."""
+    return _read(module).digest(lambda name: "" if _is_neutral(name) else _own_digest(name))
 
-    Python also runs ``__init__.py`` of the packages around them. Those of calgrid only name the
-    content of their package, so they do not count.
+
+@plugins.cached
+def _own_digest(module: str) -> str:
+    """Digest of a module, from wherever it imports."""
+    return _read(module).digest(lambda name: "")
+
+
+@plugins.cached
+def _is_neutral(module: str) -> bool:
+    if not module.startswith(f"{PACKAGE}."):
+        return module == PACKAGE
+    around = [name for name in _packages(module) if name != PACKAGE]
+    return any(_read(name).says_neutral for name in [*around, module])
+
+
+class _Import(NamedTuple):
+    """A name that an import sets: that of something in a module, or, if ``name`` is empty, of the
+    module.
     """
+
+    module: str
+    name: str
+    local: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of calgrid or of a plugin."""
+        return plugins.locate(self.module) is not None
+
+    def acts(self, words: Collection[str]) -> bool:
+        """Whether it may do something in a module with these words: the name is used, or it runs
+        what calgrid does not know.
+        """
+        top = self.module.partition(".")[0]
+        harmless = top == PACKAGE or top in sys.stdlib_module_names
+        return not harmless or self.local in words or self.local == "*"
+
+    def text(self, digest_of: Callable[[str], str]) -> str:
+        """What is imported; a module of ours by its digest, and not by its name."""
+        if not self.is_ours:
+            return repr(tuple(self))
+        return repr((digest_of(self.module), self.name, self.local if self.name else ""))
+
+
+class _Name(str):
+    """A name in a syntax tree, which may be one that an import sets."""
+
+
+class _String(str):
+    """A string in a syntax tree, which may mention names."""
+
+
+class _Source(NamedTuple):
+    """Syntax of a module, and whether it has the constant :data:`NEUTRAL`."""
+
+    imports: list[_Import]
+    #: texts, and imports in place of successive import statements and of names of modules of ours
+    parts: list[str | list[_Import]]
+    says_neutral: bool
+
+    def digest(self, digest_of: Callable[[str], str]) -> str:
+        """Digest of the syntax, with the digests of modules in place of their names."""
+        texts: list[str] = []
+        for part in self.parts:
+            if isinstance(part, str):
+                texts.append(part)
+            else:
+                texts += sorted({each.text(digest_of) for each in part})
+        return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:LENGTH]
+
+
+@plugins.cached
+def _read(module: str) -> _Source:
     path = plugins.locate(module)
     if path is None:
         raise FileNotFoundError(f"module {module} has no source file")
     content = path.read_bytes()
+    _sources[module] = _raw(content)
     tree = parse(content, plugins.shown(module))
-    _known[_raw(content)] = found = hashlib.sha256(syntax(tree).encode()).hexdigest()[:LENGTH]
-    names: set[str] = set()
-    for node in _statements(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = imported_from(node, module)
-            names.add(package)
-            # ``from package import module``: most of these names are no modules
-            names.update(f"{package}.{alias.name}" for alias in node.names)
-    for name in [module, *names]:
+    written: list[Any] = []
+    _write(tree, written)
+    words = set[str]()
+    for part in written:
+        if isinstance(part, _Name | _String):
+            words.update(re.findall(r"\w+", part))
+    for number, part in enumerate(written):
+        if isinstance(part, list):
+            found = _imports(part[0], module)
+            written[number] = [each for each in found if each.acts(words)]
+    imports = [each for part in written if isinstance(part, list) for each in part]
+    modules = {each.local: [each] for each in imports if each.is_ours and not each.name}
+    named: list[Any] = [
+        modules.get(part, part) if isinstance(part, _Name) else part for part in written
+    ]
+    parts: list[str | list[_Import]] = []
+    for is_text, run in itertools.groupby(named, lambda part: isinstance(part, str)):
+        together = list(run)
+        parts.append(" ".join(together) if is_text else [*itertools.chain(*together)])
+    constants = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+    return _Source(imports, parts, any(getattr(name, "id", "") == NEUTRAL for name in constants))
+
+
+def _imports(node: ast.Import | ast.ImportFrom, module: str) -> Iterator[_Import]:
+    """Yield the imports of a statement of ``module``."""
+    source = imported_from(node, module) if isinstance(node, ast.ImportFrom) else ""
+    for alias in node.names:
+        local, name = alias.asname or alias.name, f"{source}.{alias.name}"
+        if not source:
+            top, dot, _ = local.partition(".")  # 'import a.b' sets 'a'
+            yield _Import(alias.name, local if dot else "", top)
+        elif plugins.locate(name) is not None:
+            yield _Import(name, "", local)
+        else:
+            yield _Import(source, alias.name, local)
+
+
+def _above(module: str) -> Iterator[str]:
+    """Yield the modules of ours that a module imports, and the packages around those of plugins,
+    whose ``__init__.py`` Python runs; those of calgrid only name the content of their package.
+    """
+    for name in [module, *(found.module for found in _read(module).imports)]:
         if not name.startswith(f"{PACKAGE}."):
-            names.update(_packages(name))
-    imports = [name for name in sorted(names) if plugins.locate(name) is not None]
-    return found, imports
+            yield from filter(plugins.locate, _packages(name))
+        if plugins.locate(name) is not None:
+            yield name
 
 
 def _packages(module: str) -> list[str]:
@@ -147,60 +239,47 @@ def _packages(module: str) -> list[str]:
 
 @plugins.cached
 def _data_files(plugin: plugins.Plugin) -> dict[str, str]:
-    """Digest of each file of a plugin that its modules may read: all but Python, Markdown and
-    hidden ones.
+    """Digest of each file of a plugin that its modules may read, and of its name: all but Python,
+    Markdown and hidden ones.
     """
     digests = {}
     for path in sorted(plugin.folder.rglob("*")):
         below = path.relative_to(plugin.folder)
         hidden = any(part.startswith((".", "__pycache__")) for part in below.parts)
         if path.is_file() and not hidden and path.suffix not in (".py", ".pyc", ".md"):
-            digests[f"{plugin.package}/{below.as_posix()}"] = _raw(path.read_bytes())
+            name = f"{plugin.package}/{below.as_posix()}"
+            _sources[name] = _raw(path.read_bytes())
+            digests[name] = digest([below.as_posix(), _sources[name]])
     return digests
 
 
 # what is there when a job runs
 # ------------------------------------------------------------------------------------------------
 
-#: digest of the bytes of a file -> digest of its syntax
-_known: dict[str, str] = {}
+#: module, or file of data -> digest of its bytes
+_sources: dict[str, str] = {}
 
 
-#: Unix time from which on this process imports modules for jobs that it becomes later
-_imports_from: list[float] = []
+def sources() -> dict[str, str]:
+    """Digests of the bytes of all files that fingerprints of this process have read."""
+    return dict(_sources)
 
 
-def imports_begin() -> None:
-    """Note that this process imports modules from now on, for jobs that it becomes later."""
-    _imports_from.append(time.time())
-
-
-def known() -> dict[str, str]:
-    """What :func:`learn` needs, of all modules that this process has read."""
-    return dict(_known)
-
-
-def learn(known: Mapping[str, str]) -> None:
-    """Take over digests of syntax from another process, as parsing takes a second."""
-    _known.update(known)
-
-
-def changed(code: Mapping[str, str]) -> list[str]:
+def changed(code: Mapping[str, str], sources: Mapping[str, str]) -> list[str]:
     """Files of modules and of plugins' data that are now others than in ``code``, a result of
-    :func:`code_digests`, or were written since this process imported them.
+    :func:`code_digests`; parsing takes a second, so bytes are compared with ``sources`` first.
     """
     found = []
     for name, planned in code.items():
-        if not _is_as_planned(file_of(name), planned):
-            found.append(name if "/" in name else plugins.shown(name))
+        path = file_of(name)
+        if path is not None and path.is_file():
+            if _raw(path.read_bytes()) == sources.get(name):
+                continue
+            plugins.forget()
+            if "/" not in name and _module_digest(name) == planned:
+                continue
+        found.append(name if "/" in name else plugins.shown(name))
     return found
-
-
-def _is_as_planned(path: Path | None, planned: str) -> bool:
-    if path is None or not path.is_file():
-        return False
-    written = path.stat().st_ctime
-    return _digest_now(path) == planned and not any(written > begin for begin in _imports_from)
 
 
 def unknown(code: Mapping[str, str]) -> list[str]:
@@ -236,29 +315,8 @@ def file_of(name: str) -> Path | None:
     return folders[0] / below if folders else None
 
 
-def _digest_now(path: Path) -> str:
-    content = path.read_bytes()
-    raw = _raw(content)
-    if path.suffix != ".py":
-        return raw
-    if raw not in _known:
-        text = syntax(parse(content, str(path)))
-        _known[raw] = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
-    return _known[raw]
-
-
 def _raw(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:LENGTH]
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield all statements of a file; imports are in no expression, where most nodes are."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for blocks in BLOCKS:
-            waiting += getattr(node, blocks, [])
 
 
 def syntax(tree: ast.AST) -> str:
@@ -267,14 +325,18 @@ def syntax(tree: ast.AST) -> str:
     ``ast.dump`` differs between versions because new fields are empty; empty fields are omitted
     here.
     """
-    parts: list[str] = []
+    parts: list[Any] = []
     _write(tree, parts)
-    return " ".join(parts)
+    return " ".join(part if isinstance(part, str) else repr(part) for part in parts)
 
 
-def _write(node: Any, parts: list[str]) -> None:
-    if not isinstance(node, ast.AST):
-        parts.append(repr(node))
+def _write(node: ast.AST, parts: list[Any]) -> None:
+    """Append the texts of a node, and import statements as lists of a node."""
+    if isinstance(node, ast.Name):
+        parts.append(_Name(node.id))
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        parts.append(_String(repr(node.value)))
         return
     parts.append(f"{type(node).__name__}(")
     for name in node._fields:
@@ -286,5 +348,10 @@ def _write(node: Any, parts: list[str]) -> None:
             continue
         parts.append(f"{name}=")
         for item in value if isinstance(value, list) else [value]:
-            _write(item, parts)
+            if isinstance(item, IMPORTS):
+                parts.append([item])
+            elif isinstance(item, ast.AST):
+                _write(item, parts)
+            else:
+                parts.append(repr(item))
     parts.append(")")

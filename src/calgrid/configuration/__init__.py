@@ -12,3 +12,6 @@ A key is read at three places: ``model`` declares it, ``Study`` resolves it for 
 ``ExternalRun``, ``Ensemble``, and ``Evaluation``), and ``Plan`` writes it into the specification of
 a job.
 """
+
+#: nothing in this package changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True

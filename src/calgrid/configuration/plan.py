@@ -124,6 +124,10 @@ class Job(Generic[specs.Spec]):
         return f"{self.folder}/{self.record}"
 
 
+#: what a specification, and the manifest, have of code, by whose content the fingerprint follows
+BY_CODE = ("fingerprint", "diagnostics")
+
+
 class Plan:
     """Jobs of a study, cached."""
 
@@ -403,7 +407,7 @@ class Plan:
         modules. Folder and log have the ``name`` of a probe, or else that of the rule.
         """
         modules = tuple(sorted(set(modules)))
-        content = {option: value for option, value in spec.items() if option != "fingerprint"}
+        content = {option: value for option, value in spec.items() if option not in BY_CODE}
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
         layout, name = self.study.layout, name or rule
         # logits are in such a folder wherever they come from
@@ -449,14 +453,14 @@ class Plan:
             "papers": papers,
             "protocols": self._described(),
             "lines": line_of(self.study.config),
-            "diagnostics": self._diagnostics,
             "runs": list(map(self._manifest_run, self.study.evaluations)),
             "folders": [job.folder for job in self.jobs],
             "configuration": config,
         }
         digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
         given = self.study.config.model_dump(exclude_unset=True)
-        return cast(Manifest, {**content, "given": given, "fingerprint": digest})
+        further = {"diagnostics": self._diagnostics, "given": given, "fingerprint": digest}
+        return cast(Manifest, {**content, **further})
 
     def _manifest_paper(self, paper: Paper) -> ManifestPaper:
         found = own_protocols(self.study.home, paper["name"], self.study.config)
@@ -551,7 +555,7 @@ class Plan:
 
         ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the digest
         of the code, whose modules ``code`` lists, and the user's ``files``, which records name
-        relative to ``root``. ``known`` spares jobs the parsing of code.
+        relative to ``root``. ``sources`` has the digests of the bytes of code.
         ``rows`` has the identities of val and test of runs of banks, by the folders of the
         trainings whose networks are compared with them.
         """
@@ -572,19 +576,20 @@ class Plan:
             "jobs": jobs,
             "inputs": inputs,
             "code": {code: fingerprint.modules_of(code) for code in codes},
-            "known": fingerprint.known(),
+            "sources": fingerprint.sources(),
             "rows": self._rows_of_banks(),
         }
 
     def inputs(self, job: Job[Any]) -> Inputs:
         """What a job reads beside results."""
         code = fingerprint.modules_of(job.code)
-        return Inputs(files=job.files, code=code, root=str(self.study.data_root))
+        sources, root = fingerprint.sources(), str(self.study.data_root)
+        return Inputs(files=job.files, code=code, sources=sources, root=root)
 
     def stage_inputs(self, name: str) -> Inputs:
         """What a stage of the study reads beside results."""
         code = fingerprint.modules_of(self._stage_code(name))
-        return Inputs(files=self._stage_files(name), code=code)
+        return Inputs(files=self._stage_files(name), code=code, sources=fingerprint.sources())
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)

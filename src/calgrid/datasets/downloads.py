@@ -26,6 +26,9 @@ from calgrid.storage.atomic import disk_error, flush, write_text
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.records import sha256_of
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 #: further attempts after a broken connection
 RETRIES = 3
 #: seconds without a byte after which a connection counts as broken

@@ -56,12 +56,14 @@ class Inputs:
     results : results above it, as read: folder -> file -> SHA-256.
     files : files and folders of users, as planned: path -> SHA-256.
     code : modules and data files of plugins, as planned: name -> digest.
+    sources : digests of the bytes of these files.
     root : folder below which records name the files of users.
     """
 
     results: Results = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     root: str = ""
 
     def of(self, results: Results) -> "Inputs":
@@ -80,7 +82,7 @@ class Inputs:
             for name, sha256 in files.items():
                 if found.get(name, sha256) != sha256:
                     raise StateError(f"{folder / name} was made anew while it was read; run again.")
-        if changed := fingerprint.changed(self.code):
+        if changed := fingerprint.changed(self.code, self.sources):
             raise StateError(
                 f"{', '.join(changed)} was edited after the study was planned; run again."
             )

@@ -143,8 +143,16 @@ def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str,
         found = Record.read(folder, record)
     except DataError:
         return False
-    same = found.content.get("fingerprint") == fingerprint and found.content.get(INPUTS) == read
+    same = found.content.get("fingerprint") == fingerprint and _is_of(found, read)
     return same and not found.damaged()
+
+
+def _is_of(record: Record, read: Mapping[str, Any]) -> bool:
+    """Whether a record is of these results and files; code counts in fingerprints, as what it does
+    and not by the names of its modules.
+    """
+    found = record.content.get(INPUTS, {})
+    return all(found.get(key) == read[key] for key in ("results", "files"))
 
 
 def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -> bool:
@@ -155,12 +163,12 @@ def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -
         found = Record.read(study, f"{record.parent.name}/{record.name}")
     except DataError:
         return False
-    return found.content.get(INPUTS) == read and not found.damaged()
+    return _is_of(found, read) and not found.damaged()
 
 
 def _begin(partial: Path, record: str, read: Mapping[str, Any]) -> None:
     """Make the working folder, without resume state from other inputs."""
-    state = partial / INPUTS_FILE
+    state, read = partial / INPUTS_FILE, {**read, "code": {}}
     if partial.is_dir() and read != _read_begun(state):
         shutil.rmtree(partial)
     partial.mkdir(parents=True, exist_ok=True)

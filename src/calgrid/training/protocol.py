@@ -11,6 +11,9 @@ from pydantic import Field
 from calgrid.components.validation import Distinct, Model
 from calgrid.storage.specs import Views
 
+#: nothing here changes a number of a result (calgrid.components.fingerprint)
+NEUTRAL = True
+
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Epochs = Annotated[int, Field(ge=1, le=10**8)]
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
