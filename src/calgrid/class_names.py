@@ -103,10 +103,12 @@ def first_difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 def in_order_of_numbers(names: Sequence[str]) -> list[str] | None:
-    """Names that are numbers, or differ in their numbers alone, in the order of these; None for
-    other names, and where text has the same order.
+    """Names in the order of the numbers in them (``1_cat``, ``2_dog``, ``10_fox``), if they are
+    sorted as text and that is another order; else None.
     """
-    if len({re.sub(r"\d+", "", name) for name in names}) != 1 or list(names) != sorted(names):
-        return None
-    ordered = sorted(names, key=lambda name: list(map(int, re.findall(r"\d+", name))))
-    return ordered if ordered != list(names) else None
+
+    def pieces(name: str) -> list[str | int]:
+        return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", name)]
+
+    ordered = sorted(names, key=pieces)  # text and numbers in turn
+    return ordered if list(names) == sorted(names) != ordered else None

@@ -11,6 +11,7 @@ from calgrid.configuration.slow_checks import check_labels, check_outputs_of_wei
 from calgrid.errors import ConfigError
 
 NUMBERS = ("1", "2", "10")
+MIXED = ("1_cat", "2_dog", "10_fox")
 WORDS = ("ant", "bee", "cat")
 STATE = {"weight": torch.zeros(1)}
 
@@ -21,7 +22,7 @@ def root(tmp_path):
     for role in ("train", "test"):
         pixels, labels = draw(30, seed=len(role))
         write_parquet(tmp_path / f"{role}.parquet", map(encoded, pixels), labels)
-        for folder, names in {"numbers": NUMBERS, "words": WORDS}.items():
+        for folder, names in {"numbers": NUMBERS, "mixed": MIXED, "words": WORDS}.items():
             write_folder(tmp_path / folder / role, pixels, labels, names)
     return tmp_path
 
@@ -61,6 +62,11 @@ def make(study, root):
     [
         ("net.pt", {**STATE, "classes": [1, 2, 10]}),
         ("net.pt", {"state_dict": STATE, "class_to_idx": {"10": 2, "1": 0, "2": 1}}),
+        ("net.pt", {"model": STATE, "class_to_idx": {"10": 3, "1": 1, "2": 2}}),
+        ("net.pt", {"state_dict": STATE, "idx_to_class": {0: "1", 1: "2", 2: "10"}}),
+        ("net.pt", {"state_dict": STATE, "idx_to_class": {"0": 1, "2": 10, "1": 2}}),
+        ("net.pt", {"state_dict": {**STATE, "class_names": ("1", "2", "10")}}),
+        ("net.pt", {"state_dict": STATE, "meta": {"categories": ["1", "2", "10"]}}),
         ("net.safetensors", {"classes": '["1", "2", "10"]'}),
         ("net.safetensors", {"class_to_idx": json.dumps({"1": 0, "2": 1, "10": 2})}),
     ],
@@ -99,6 +105,8 @@ def test_without_names_numbered_folders_need_their_order(make, refuses, capsys, 
         "classes: [1, 2, 10]",
     ):
         check_outputs_of_weights(make("numbers", content))
+    with refuses(ConfigError, "(10_fox, 1_cat, 2_dog)", "classes: [1_cat, 2_dog, 10_fox]"):
+        check_outputs_of_weights(make("mixed", content))
     check_outputs_of_weights(make("numbers", content, classes=[1, 10, 2]))
     assert capsys.readouterr().err == ""
     check_outputs_of_weights(make("words", content))

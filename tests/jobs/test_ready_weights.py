@@ -17,8 +17,10 @@ from safetensors.torch import save_file
 from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
 from tests.jobs.small import HOME
 
+from calgrid.backbones import build_backbone
 from calgrid.backbones.imagenet import ImageNetResNet50
 from calgrid.backbones.small_images import SmallImageDenseNet
+from calgrid.backbones.weights import load_state, read_state
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
@@ -27,7 +29,7 @@ from calgrid.jobs.aggregate import _costs
 from calgrid.jobs.predict import predict
 from calgrid.jobs.published import take_weights
 from calgrid.reporting.provenance import _origin
-from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
@@ -277,20 +279,37 @@ def own(tmp_path):
 OWN = RunKey("own", "digits", "timm/resnet10t", "ce", 1)
 
 
-@pytest.mark.parametrize("form", ["plain", "wrapped", "safetensors"])
+def inside(state, start):
+    return {f"{start}{name}": tensor for name, tensor in state.items()}
+
+
+FORMS = {
+    "plain": lambda state, _: state,
+    "wrapped": lambda state, _: {"epoch": 3, "state_dict": inside(state, "module.")},
+    "compiled": lambda state, _: inside(state, "_orig_mod.module."),
+    "lightning": lambda state, _: {"state_dict": inside(state, "model._orig_mod."), "epoch": 1},
+    "other key": lambda state, _: {"net": state, "acc": 91.2},
+    # averaged weights beside those of the last step, as timm and torchvision's references write
+    "timm": lambda state, raw: {"state_dict": raw, "state_dict_ema": state, "epoch": 1},
+    "torchvision": lambda state, raw: {
+        "model": raw,
+        "model_ema": {"n_averaged": torch.tensor(5), **inside(state, "module.")},
+        "optimizer": {"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": []},
+    },
+    "safetensors": lambda state, _: state,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_a_file_under_their_names_gives_the_logits_of_their_network(
-    own, form, tmp_path, monkeypatch
+    own, form, tmp_path, monkeypatch, capsys
 ):
     network, make = own
     state = network.state_dict()
     name = "ce-1.safetensors" if form == "safetensors" else "ce-1.pth"
-    if form == "plain":
-        torch.save(state, tmp_path / name)
-    elif form == "wrapped":
-        wrapped = {f"module.{key}": tensor for key, tensor in state.items()}
-        torch.save({"epoch": 3, "state_dict": wrapped}, tmp_path / name)
-    else:
-        save_file(state, tmp_path / name)
+    raw = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+    write = save_file if form == "safetensors" else torch.save
+    write(FORMS[form](state, raw), tmp_path / name)
     pattern = name.replace("ce", "{method}").replace("1", "{seed}")
     plan, data = make(pattern), prepared(side=64, n_classes=CLASSES)
     for stage in ("published", "predict"):
@@ -304,6 +323,36 @@ def test_a_file_under_their_names_gives_the_logits_of_their_network(
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, network(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+    said = {"timm": "state_dict_ema, state_dict", "torchvision": "model_ema, model"}
+    expected = f"{name} holds the networks {said.get(form)}: '{said.get(form, '').split(',')[0]}'"
+    assert (expected in capsys.readouterr().err) == (form in said)
+
+
+def test_a_key_chooses_among_the_networks_of_a_file(tmp_path, refuses):
+    path, one, two = tmp_path / "n.pt", {"w": torch.ones(1)}, {"w": torch.zeros(1)}
+    torch.save({"state_dict": one, "state_dict_ema": two}, path)
+    assert read_state(path, "state_dict") == one
+    with refuses(
+        DataError, "holds the networks state_dict, state_dict_ema; name one", "weights_key"
+    ):
+        read_state(path, "model")
+    torch.save({"netA": one, "netB": two}, path)
+    with refuses(DataError, "n.pt holds the networks netA, netB; name one of them as weights_key"):
+        read_state(path)
+    torch.save({"state_dict": {**one, "epoch": 3}}, path)
+    with refuses(DataError, "n.pt cannot be read ('epoch' is no tensor)"):
+        read_state(path)
+
+
+def test_the_network_of_a_run_of_calgrid_is_read(tmp_path):
+    last, best = build_backbone("resnet8", CLASSES), build_backbone("resnet8", CLASSES)
+    states = {"last.model": last.state_dict(), "best.model": best.state_dict()}
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, {**states, "last.procedure": {"n": torch.ones(1)}}, {})
+    for key, theirs in ((None, last), ("best.model", best)):
+        found = build_backbone("resnet8", CLASSES)
+        load_state(found, read_state(path, key), path)
+        assert torch.equal(found.head.weight, theirs.head.weight)
 
 
 def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(

@@ -152,6 +152,8 @@ def _check_weights_file(protocol: Protocol, where: str) -> None:
         raise ConfigError(
             f"{where}: give weights: {OWN_FILE} and weights_file together, or neither of them."
         )
+    if protocol.weights_key is not None and pattern is None:
+        raise ConfigError(f"{where}: weights_key has no effect without weights_file; remove it.")
     if pattern is not None and not parts_of(pattern) <= set(RUN_PARTS):
         known = ", ".join(f"{{{part}}}" for part in RUN_PARTS)
         raise ConfigError(f"{where}: weights_file '{pattern}' has other braces than {known}.")
@@ -166,9 +168,10 @@ def training_options(protocol: Protocol) -> dict[str, Any]:
     """Return the options that affect training, the same for a protocol as before it had the keys
     of which it makes no use.
     """
+    unset = {"weights_key"} if protocol.weights_key is None else set[str]()
     if not isinstance(protocol, TrainingProtocol):
-        return protocol.model_dump(exclude=WITHOUT_EFFECT)
-    unused = AVERAGES.keys() - set(protocol.checkpoints)
+        return protocol.model_dump(exclude=WITHOUT_EFFECT | unset)
+    unused = AVERAGES.keys() - set(protocol.checkpoints) | unset
     options = protocol.model_dump(exclude=WITHOUT_EFFECT | unused)
     return {**options, "augmentation": protocol.augmentation.model_dump(exclude_none=True)}
 

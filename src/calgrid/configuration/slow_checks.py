@@ -35,6 +35,7 @@ def check_all(study: Study) -> None:
     check_plugins(study)
     check_labels(study)
     check_outputs_of_weights(study)
+    check_files_of_weights(study)
     rows_of_banks(study)
     check_external(study)
     check_networks(study)
@@ -172,6 +173,30 @@ def check_outputs_of_weights(study: Study) -> None:
         if name not in said and named and not classes:
             say_unnamed("labels", f"'{name}'", weights, named)
         said.add(name)
+
+
+def check_files_of_weights(study: Study) -> None:
+    """Check that files of weights have the names and shapes of the networks of their runs; without
+    torch, and for data sets whose number of classes is not known yet, nothing is checked.
+    """
+    networks: dict[tuple[str, int], Any] = {}
+    for key, run in study.trained.items():
+        info = study.datasets.describe(key.dataset).info
+        n_classes = info.get("n_classes") or len(study.datasets.class_names(key.dataset) or ())
+        if run.protocol.weights_file is None or run.checkpoint is None or not n_classes:
+            continue
+        if find_spec("torch") is None:
+            return
+        from calgrid.backbones import build_backbone  # noqa: PLC0415  (torch)
+        from calgrid.backbones.weights import load_state, read_state  # noqa: PLC0415  (torch)
+
+        path, kind = study.data_root / run.checkpoint["name"], (key.backbone, n_classes)
+        try:
+            if kind not in networks:
+                networks[kind] = build_backbone(*kind)
+            load_state(networks[kind], read_state(path, run.protocol.weights_key), path)
+        except DataError as error:
+            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
 
 
 def check_networks(study: Study) -> None:

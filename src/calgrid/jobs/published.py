@@ -111,7 +111,8 @@ def _own_network(
     check_outputs(str(path), read_class_names(path), prepared.id, classes, chosen is not None)
     network, _ = build_network(spec, prepared.n_classes)
     model = cast(Backbone, network)  # the standard procedure adds no layers
-    load_state(model, read_state(path), path)
+    key = spec["protocol"].get("weights_key")
+    load_state(model, read_state(path, key), path)
     return model, record(path, name)
 
 

@@ -222,7 +222,7 @@ class SecondStage(Model):
 
 #: keys of a protocol whose weights are not trained here
 READY_KEYS = (
-    *("description", "weights", "weights_file", "deterministic", "channels_last"),
+    *("description", "weights", "weights_file", "weights_key", "deterministic", "channels_last"),
     *("export_features", "test_normalisation", "test_views"),
 )
 #: most training images whose features are exported, drawn at random beyond that
@@ -237,7 +237,7 @@ class Protocol(Model):
         "trained",
         description="Source of the tested weights - trained here, published weights of the "
         "backbone, the checkpoints of torrvision/focal_calibration for CIFAR, or your own files. "
-        "With the latter three nothing is trained, and only the keys weights_file, "
+        "With the latter three nothing is trained, and only the keys weights_file, weights_key, "
         "deterministic, channels_last, export_features, test_normalisation and test_views are "
         "allowed.",
     )
@@ -246,6 +246,12 @@ class Protocol(Model):
         description="With weights: file, the file below data_root with the state dictionary of a "
         "network, as safetensors or of torch.save; {dataset}, {backbone}, {method} and {seed} "
         "stand for those of the run.",
+    )
+    weights_key: str | None = Field(
+        None,
+        description="With weights: file, the key of the network in a file of several, such as "
+        "state_dict; without it averaged weights (state_dict_ema, model_ema) are taken where a "
+        "file has them.",
     )
     deterministic: bool = Field(
         False,
