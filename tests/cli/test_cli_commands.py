@@ -199,9 +199,14 @@ class TestCheck:
         done = calgrid("check", configured(config))
         assert done.code == 0, done.err
         first, *runs = done.out.splitlines()
-        assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
+        assert first == (
+            "study 'small': 2 runs, 12 jobs (data 1, train 3, predict 2, calibrate 2, "
+            "aggregate 1, tables 1, figures 1, report 1)"
+        )
         plan = Plan(Study(config, home))
-        assert runs == [f"  {plan.train(key).fingerprint}  {key.path}" for key in plan.study.runs]
+        assert runs == [
+            f"  {plan.train(key).fingerprint}  {key.path}" for key in plan.study.evaluations
+        ]
 
     def test_another_data_root_takes_the_place_of_the_configurations(
         self, calgrid, fails, configured, make_config, tmp_path
@@ -224,7 +229,7 @@ class TestCheck:
             np.savez(tmp_path / "there" / name, logits=logits, label=[0, 1])
         done = calgrid("check", path, "--data-root", tmp_path / "there")
         assert done.code == 0, done.err
-        assert "1 external" in done.out
+        assert "import 1" in done.out
 
     @pytest.mark.parametrize(
         ("text", "parts"),

@@ -1,92 +1,53 @@
-"""``calgrid cost``: sums by place and by method, and what they rest on."""
+"""``calgrid cost``: jobs and images, and hours at measured speeds."""
 
 from types import SimpleNamespace
 
 import pytest
-import yaml
+from tests.configuration.test_costs import CIFAR, CLEAN, VAL
 
-from calgrid.configuration import rules
+from calgrid.configuration.costs import work
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration
 from calgrid.jobs import speed
-
-GRID = {
-    "protocol": "aclsline",
-    "datasets": ["cifar10"],
-    "backbones": ["resnet50"],
-    "methods": ["ce", "ls"],
-    "seeds": [1, 2],
-}
+from calgrid.storage.records import TRAIN, write_record
 
 
-@pytest.fixture
-def configuration(configured, tmp_path):
-    return configured({"study": "mine", "data_root": str(tmp_path), "grids": [GRID]})
+def total(text):
+    line = next(line for line in text.splitlines() if line.startswith("total"))
+    return line.split()[1:]
 
 
-def rows(text):
-    return {
-        line.split()[0]: line.split()[1:]
-        for line in text.splitlines()
-        if line and line[0] not in "- "
-    }
-
-
-def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
-    done = calgrid("cost", configuration, "--throughput", "resnet50=1000")
-    assert done.code == 0, done.err
-    hours = 350 * (45_000 + 5_000 / 3) / 1000 / 3600
-    table = rows(done.out)
-    assert table["ce"][:3] == table["ls"][:3] == ["2", f"{2 * hours:.1f}", "h"]
-    assert (
-        table["total"][:3]
-        == table["aclsline/cifar10/resnet50"][:3]
-        == ["4", f"{4 * hours:.1f}", "h"]
+def test_hours_are_images_at_the_stated_speed(calgrid, configured, tmp_path):
+    grid = {**CIFAR, "methods": ["ce", "ls"], "seeds": [1, 2]}
+    path = configured({"study": "mine", "data_root": str(tmp_path), "grids": [grid]})
+    unknown = calgrid("cost", path)
+    assert total(unknown.out)[-1] == "-"
+    assert "Unknown speeds" in unknown.out
+    done = calgrid("cost", path, "--throughput", "resnet50=1000")
+    images = 4 * 350 * (45_000 + VAL), 4 * CLEAN
+    hours = sum(images) / 1000 / 3600
+    assert total(done.out) == [f"{images[0]:,.0f}", f"{images[1]:,.0f}", f"{hours:.1f}", "h"]
+    assert "Unknown" not in done.out
+    counted = (
+        "4 runs, 17 jobs (data 1, train 4, predict 4, calibrate 4, aggregate 1, tables 1, figures "
+        "1, report 1)"
     )
-    assert table["ce"][4] == "s"  # predictions would be 0.0 h
-    assert (
-        "jobs: 18 (prepare_data 1, train 4, predict 4, calibrate 4, aggregate and report 5)"
-        in done.out
+    assert counted in done.out
+    assert counted in calgrid("check", path).out
+
+
+def test_finished_trainings_give_their_speed(calgrid, configured, make_config, home):
+    path = configured(make_config())
+    study = Study(read_configuration(path), home)
+    plan, (key, _) = Plan(study), study.trained
+    write_record(f"{plan.train(key).folder}/{TRAIN}", {"seconds": 60.0})
+    trained, predicted = (
+        2 * 60 * (120 + 477 / 3),
+        sum(work(study, key).predicted for key in study.trained),
     )
-    assert (
-        "Stated by you, for training on images of this study: resnet50 1000 images/s." in done.out
-    )
-    assert "Estimated" not in done.out
-
-
-def test_an_estimate_says_that_it_is_one(calgrid, configuration):
-    done = calgrid("cost", configuration)
-    assert "Estimated, not measured on your machine: resnet50." in done.out
-    assert "Stated by you" not in done.out
-
-
-def test_hours_of_a_card_say_what_was_measured_there(calgrid, configured, tmp_path):
-    grids = [{**GRID, "protocol": "evening", "methods": ["ce", "mit_l"]}, GRID]
-    path = configured({"study": "mine", "data_root": str(tmp_path), "grids": grids})
-    done = calgrid("cost", path, "--card", "h100")
-    assert "times of one GPU, an H100\n" in done.out
-    assert "Measured on one H100 (docs/gpu.md), images/s of training: resnet50 6,298 or 9,499" in (
-        done.out
-    )
-    assert "Estimated, not measured there: aclsline/resnet50." in done.out
-    stated = calgrid("cost", path, "--card", "h100", "--throughput", "resnet50=1000")
-    assert "Measured" not in stated.out
-    assert (
-        rows(stated.out)["total"]
-        == (rows(calgrid("cost", path, "--throughput", "resnet50=1000").out)["total"])
-    )
-
-
-def test_hours_on_several_gpus_are_those_of_all_together(calgrid, configuration):
-    alone = calgrid("cost", configuration)
-    study = yaml.safe_load(configuration.read_text())
-    study["protocols"] = {"four": {"base": "aclsline", "gpus": 4}}
-    study["grids"][0]["protocol"] = "four"
-    configuration.write_text(yaml.safe_dump(study))
-    shared = calgrid("cost", configuration)
-    assert rows(shared.out)["total"] == rows(alone.out)["total"]
-    said = "A training of protocol 'four' shares its hours among 4 processors"
-    assert (said in shared.out, said in alone.out) == (True, False)
+    minutes = (trained + predicted) / (trained / 2)
+    assert total(calgrid("cost", path).out)[-2:] == [f"{minutes:.1f}", "min"]
 
 
 def test_speed_is_measured_here_on_request(calgrid, configured, make_config, monkeypatch):
@@ -94,15 +55,12 @@ def test_speed_is_measured_here_on_request(calgrid, configured, make_config, mon
     path = configured(make_config({"methods": ["mit_l", "ce", "tst"]}, device="cpu"))
     done = calgrid("cost", path, "--measure")
     assert done.code == 0, done.err
-    assert "times of one core" in done.out
-    assert "Measured here in up to twenty training steps" in done.out
-    assert "Estimated" not in done.out
+    assert "Unknown" not in done.out
     assert "epoch" not in done.err
     measured = []
     monkeypatch.setattr(speed, "images_per_second", lambda *a: measured.append(a[0]) or 500.0)
     again = calgrid("cost", path, "--measure")
-    stated = calgrid("cost", path, "--throughput", "resnet8=500")
-    assert rows(again.out)["total"] == rows(stated.out)["total"]
+    assert total(again.out) == total(calgrid("cost", path, "--throughput", "resnet8=500").out)
     assert [spec["key"]["method"] for spec in measured] == ["ce"]
 
 
@@ -129,64 +87,17 @@ def test_at_most_twenty_steps_or_a_minute_are_measured(
     assert counts == counted
 
 
-def test_small_studies_are_in_smaller_units(calgrid, configured, make_config):
-    path = configured(make_config({"methods": ["ce"]}))
-    done = calgrid("cost", path, "--throughput", "resnet8=100")
-    seconds = 60 * (120 + 477 / 3) / 100
-    table = rows(done.out)
-    assert table["total"][:3] == ["1", f"{seconds / 60:.1f}", "min"]
-    assert table["total"][-1] == "kB"
-
-
 def test_logits_alone_have_jobs_and_no_hours(calgrid, configured, tmp_path):
     logits = {"kind": "logits", "test": "t.npz", "dataset": "d", "backbone": "b", "method": "m"}
-    logits["split_seed"] = 1
-    config = {"study": "own", "data_root": str(tmp_path), "external": {"mine": logits}}
+    config = {
+        "study": "own",
+        "data_root": str(tmp_path),
+        "external": {"mine": {**logits, "split_seed": 1}},
+    }
     (tmp_path / "t.npz").touch()
     done = calgrid("cost", configured(config))
-    assert "jobs: 7 (import 1, calibrate 1, aggregate and report 5)" in done.out, done.err
-    assert "No network is trained or predicts" in done.out
-    assert "disk" not in done.out
-
-
-def test_published_weights_are_not_trained(calgrid, configured):
-    grid = {**GRID, "protocol": "focal_calibration", "methods": ["ce"], "seeds": [1]}
-    done = calgrid("cost", configured({"study": "mine", "data_root": "data", "grids": [grid]}))
-    assert done.code == 0, done.err
-    assert rows(done.out)["total"][:2] == ["1", "-"]
-
-
-@pytest.mark.parametrize("has_gpu", [True, False])
-def test_hours_are_of_the_processor_that_trains(
-    calgrid, configuration, monkeypatch, tmp_path, has_gpu
-):
-    monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if has_gpu else ())
-    text = configuration.read_text()
-    hours = {}
-    for device in ("auto", "cpu", "cuda"):
-        configuration.write_text(f"{text}device: {device}\n")
-        done = calgrid("cost", configuration)
-        on_gpu = device == "cuda" or (device == "auto" and has_gpu)
-        assert f"times of one {'GPU' if on_gpu else 'core'}" in done.out
-        advised = "(there is no GPU here; for those of a cluster, write 'device: cuda')"
-        assert (advised in done.out) == (device == "auto" and not has_gpu)
-        hours[device] = float(rows(done.out)["total"][1].replace(",", ""))
-    assert hours["auto"] == hours["cuda" if has_gpu else "cpu"]
-    assert hours["cpu"] == pytest.approx(50 * hours["cuda"], rel=0.01)
-
-
-def test_images_of_unknown_number_are_named(calgrid, configured):
-    grid = {
-        **GRID,
-        "protocol": "published",
-        "datasets": ["imagenet_sketch"],
-        "backbones": ["imagenet_resnet50"],
-        "methods": ["ce"],
-        "seeds": [1],
-    }
-    done = calgrid("cost", configured({"study": "mine", "data_root": "data", "grids": [grid]}))
-    assert done.code == 0, done.err
-    assert "number of images is unknown before preparation: imagenet_sketch." in done.out
+    assert "1 run, 6 jobs (import 1, calibrate 1, " in done.out, done.err
+    assert "No network is trained or predicts." in done.out
 
 
 def test_images_that_are_not_readable_are_reported(fails, configured, tmp_path):
@@ -200,12 +111,20 @@ def test_images_that_are_not_readable_are_reported(fails, configured, tmp_path):
         "val_size": 10,
     }
     config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
-    path = configured({**config, "grids": [{**GRID, "datasets": ["mine"]}]})
+    path = configured({**config, "grids": [{**CIFAR, "datasets": ["mine"]}]})
     fails("cost", path, parts=["datasets.mine: ", "train.parquet is not a readable Parquet file"])
 
 
 @pytest.mark.parametrize(
-    "text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"]
+    ("text", "part"),
+    [
+        ("resnet50", "'resnet50' is not BACKBONE=IMAGES"),
+        ("resnet50=0", "'resnet50=0' is not BACKBONE=IMAGES"),
+        ("=100", "'=100' is not BACKBONE=IMAGES"),
+        ("resnet50=inf", "'resnet50=inf' is not BACKBONE=IMAGES"),
+        ("resnet05=100", "did you mean 'resnet50'?"),
+    ],
 )
-def test_a_throughput_that_is_none_is_refused(fails, configuration, text):
-    fails("cost", configuration, "--throughput", text, parts=[f"'{text}' is not BACKBONE=IMAGES"])
+def test_a_throughput_that_is_none_is_refused(fails, configured, text, part):
+    path = configured({"study": "mine", "data_root": "data", "grids": [CIFAR]})
+    fails("cost", path, "--throughput", text, parts=[part])

@@ -23,13 +23,13 @@ def test_the_folder_holds_a_valid_study_of_its_name_and_takes_new_methods(
     monkeypatch.chdir("studies/mine")
     for profile in ("profiles/default/config.yaml", "slurm/config.yaml"):
         assert (tmp_path / "studies/mine" / profile).read_bytes() == (HOME / profile).read_bytes()
-    assert calgrid("check", "config/config.yaml").out.startswith("study 'mine': 9 runs to train")
+    assert calgrid("check", "config/config.yaml").out.startswith("study 'mine': 9 runs, ")
     assert calgrid("new", "loss", "my_loss").code == 0
     config = yaml.safe_load((tmp_path / "studies/mine/config/config.yaml").read_text())
     config["grids"][0]["methods"] = ["my_loss"]
     (tmp_path / "studies/mine/config/config.yaml").write_text(yaml.safe_dump(config))
     plugins.forget()
-    assert calgrid("check", "config/config.yaml").out.startswith("study 'mine': 3 runs to train")
+    assert calgrid("check", "config/config.yaml").out.startswith("study 'mine': 3 runs, ")
 
 
 def test_what_is_there_stays_as_it_is(calgrid, fails, tmp_path):

@@ -5,7 +5,6 @@ changes.
 import pytest
 from tests.conftest import HOME
 
-from calgrid.configuration.costs import count_jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.rules import Jobs
 from calgrid.configuration.study import Study
@@ -62,7 +61,7 @@ def test_blocks_of_a_grid_join_their_probes(study):
     )
     wanted = {key.method: list(evaluation.probes) for key, evaluation in made.evaluations.items()}
     assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
-    assert count_jobs(made)["probe"] == 3
+    assert sum(job.rule == "probe" for job in Plan(made).jobs) == 3
 
 
 def test_rules_know_the_files_of_the_probes(make_config):

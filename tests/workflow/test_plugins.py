@@ -93,7 +93,7 @@ def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_pat
         r"```bash\n(python -m zipfile .*\n.*)\ncalgrid run results/study.yaml\n", page
     )
     third.shell(found[1].replace("my_study", "tiny").replace("tiny.zip", "study.zip"))
-    assert "2 runs to train" in third.shell("calgrid check results/study.yaml")
+    assert "train 2," in third.shell("calgrid check results/study.yaml")
     assert third.plan("results/study.yaml") == AGGREGATION
     third.run("results/study.yaml", "aggregate")
     ours, theirs = (

@@ -76,7 +76,7 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
         "grids": [{**CONFIG["grids"][0], "methods": ["ce", "my_loss"]}],
     }
     (study / "config/config.yaml").write_text(yaml.safe_dump(config))
-    assert "2 runs to train" in run("calgrid", "check", "config/config.yaml", cwd=study)
+    assert "train 2," in run("calgrid", "check", "config/config.yaml", cwd=study)
     run("snakemake", "--cores", "2", cwd=study)
     metrics = pd.read_parquet(study / "results/tiny/metrics.parquet")
     assert set(metrics.query("split == 'test' and metric == 'nll' and value > 0")["method"]) == {
@@ -105,5 +105,5 @@ def test_configurations_and_published_numbers_are_in_the_wheel(run, study, tmp_p
             write_logits(path, Logits(np.arange(40, dtype=np.int32), labels, logits))
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({**config, "data_root": "data"}))
     (tmp_path / "data").mkdir(exist_ok=True)
-    assert " to evaluate" in run("calgrid", "check", "study.yaml", cwd=tmp_path)
+    assert " runs, " in run("calgrid", "check", "study.yaml", cwd=tmp_path)
     assert (run.package / "py.typed").is_file()

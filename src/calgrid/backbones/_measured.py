@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from calgrid.backbones import build_backbone
 from calgrid.backbones.base import Backbone
 from calgrid.errors import CalgridError, ConfigError
 
@@ -45,25 +43,6 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
         "macs": macs,
         "activations": activations,
         **sizes,
-    }
-
-
-def measure_timm(id: str) -> dict[str, Any]:
-    """Return ``parameters``, ``num_features``, ``macs`` and ``image_size`` of a model of timm.
-
-    Raises
-    ------
-    ConfigError : timm has no such model, or it cannot be a backbone.
-    """
-    image_size = timm.get_pretrained_cfg(id.removeprefix("timm/")).input_size[-1]
-    with torch.device("meta"):
-        model = build_backbone(id, CLASSES)
-    macs, num_features = _forward(model, image_size)
-    return {
-        "parameters": {CLASSES: sum(tensor.numel() for tensor in model.parameters())},
-        "num_features": num_features,
-        "macs": macs,
-        "image_size": image_size,
     }
 
 

@@ -7,7 +7,6 @@ import importlib.util
 import re
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
@@ -62,16 +61,6 @@ def measured(id: str, where: str = "") -> registry.Description:
         registry.load("backbone", id), component.info["image_size"], plugins.shown(component.module)
     )
     return dataclasses.replace(component, info=MappingProxyType({**facts, **component.info}))
-
-
-@functools.cache
-def measured_timm(id: str) -> dict[str, Any]:
-    """Size of a model of timm, measured without computing anything; empty without torch or timm."""
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "timm")):
-        return {}
-    from calgrid.backbones._measured import measure_timm  # noqa: PLC0415  (torch)
-
-    return measure_timm(id)
 
 
 def check_image_size(component: registry.Description, height: int, width: int, where: str) -> None:

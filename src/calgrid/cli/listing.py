@@ -267,10 +267,7 @@ def check(options: argparse.Namespace) -> None:
     study = read_study(options.study, options.data_root)
     check_all(study)
     plan = Plan(study)
-    sys.stdout.write(
-        f"study '{study.layout.study}': {len({*study.training.values()})} runs to train, "
-        f"{len(study.external)} external, {len(study.evaluations)} to evaluate\n"
-    )
+    sys.stdout.write(f"study '{study.layout.study}': {plan.counts()}\n")
     _say_broken("check", registry.KINDS)
     for number in study.idle_overrides():
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
@@ -284,7 +281,7 @@ def check(options: argparse.Namespace) -> None:
         lines += _images(study, name)
     _say_steps(study)
     lines += _power(study)
-    for key in study.runs:
+    for key in study.evaluations:
         lines.append(f"  {plan.run_fingerprint(key)}  {key.path}")
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -6,6 +6,7 @@ its folder. Which jobs must run says :mod:`calgrid.configuration.pending`.
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -549,6 +550,13 @@ class Plan:
             jobs += [self.predicted(key), self.calibrate(key)]
             jobs += [self.probe(key, name) for name in evaluation.probes]
         return jobs
+
+    def counts(self) -> str:
+        """Runs and jobs of the study in a sentence, the same in all commands."""
+        jobs, runs = Counter(job.rule for job in self.jobs), len(self.study.evaluations)
+        jobs.update(list(STAGES))
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
+        return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
 
     def file(self) -> dict[str, Any]:
         """Content of the plan file, from which a job reads what it is to do and to read.

@@ -1,9 +1,8 @@
-"""Estimate jobs, hours and disk of a configuration."""
+"""Count jobs, images and downloads of a configuration; hours at measured speeds."""
 
 import argparse
 
-from calgrid.cli.options import data_root_option, study
-from calgrid.configuration.cards import CARDS
+from calgrid.cli.options import data_root_option, flag, study
 
 RUN = "cost:cost"
 
@@ -16,13 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="BACKBONE=IMAGES",
-        help="training images per second on your GPU; replaces the estimate",
-    )
-    speeds = parser.add_mutually_exclusive_group()
-    speeds.add_argument(
-        "--card",
-        choices=CARDS,
-        help="hours of this GPU: speeds measured on it where there are some, else those of an A40",
+        help="training images per second on your GPU",
     )
     measure = "time twenty training steps of each network here, at most about a minute each"
-    speeds.add_argument("--measure", action="store_true", help=measure)
+    flag(parser, "--measure", measure)
