@@ -18,6 +18,8 @@ PERCENTILE, BINOMIAL, CENTRED, UNBIASED = (
     tuple(metric.id for metric in LABELLED if metric.interval == kind)
     for kind in ("percentile", "binomial", "centred", "unbiased")
 )
+#: need errors
+SEPARATION = {"auroc_failure", "aupr_failure", "fpr95_failure"}
 #: resamples have their change to first order
 LINEAR = {*UNBIASED, "balanced_accuracy", "macro_auroc", "l1_ts", "l1_iso", "l2_ts", "l2_iso"}
 GUARDED = tuple(
@@ -41,7 +43,7 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
     found = metrics.resampled_metrics(probs, labels, n_resamples=7, seed=5, n_bins=n_bins)
     kinds = (*PERCENTILE, *BINOMIAL, *CENTRED, *UNBIASED)
     assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce"))
-    left_out = LINEAR | intervals.SEPARATION
+    left_out = LINEAR | SEPARATION
     found = {name: draws for name, draws in found.items() if name not in left_out}
     # others have further errors, see test_rare_errors.py
     for r, counts in list(enumerate(weights(len(labels), 7, seed=5)))[::2]:
@@ -58,7 +60,7 @@ def test_resampled_separation_of_errors_is_that_of_the_resampled_rows():
     found = metrics.resampled_metrics(probs, labels, n_resamples=5)
     for r, counts in enumerate(weights(200, 5)):
         rows = np.repeat(np.arange(200), counts)
-        for name in intervals.SEPARATION:
+        for name in SEPARATION:
             expected = getattr(metrics, name)(probs[rows], labels[rows])
             assert found[name][r] == pytest.approx(expected, abs=1e-12)
 
@@ -122,9 +124,9 @@ def test_resamples_depend_on_seed_and_size_alone():
     assert not np.array_equal(weights(60, 5), weights(60, 5, stream=1))
 
 
-@pytest.mark.parametrize("name", PERCENTILE)
+@pytest.mark.parametrize("name", [name for name in PERCENTILE if name != "aupr_failure"])
 def test_percentile_intervals(name):
-    case = calibrated(80)
+    case = calibrated(200)
     draws = metrics.resampled_metrics(*case, n_resamples=300)[name]
     interval = metrics.bootstrap(*case, n_resamples=300, level=0.8)[name]
     assert interval == pytest.approx(intervals.quantiles(draws, [0.1, 0.9]))
@@ -250,7 +252,7 @@ def test_squares_of_the_bins_of_classes():
 
 
 def test_every_metric_has_an_entry_and_nan_stands_for_no_interval():
-    found = metrics.bootstrap(*calibrated(50), n_resamples=20)
+    found = metrics.bootstrap(*calibrated(200), n_resamples=20)
     assert list(found) == [metric.id for metric in LABELLED]
     assert {name for name, (low, high) in found.items() if np.isnan(low) and np.isnan(high)} == {
         "ece_null",

@@ -11,10 +11,10 @@ from calgrid.metrics.intervals import resampled
 
 
 def imbalanced(n=400):
-    """Probabilities with ties, and labels of four classes, of which the last has 1 % of samples."""
+    """Probabilities with ties, and labels of four classes, the last with about 20 samples."""
     rng = np.random.default_rng(0)
     labels = rng.choice(4, n, p=[0.6, 0.3, 0.09, 0.01])
-    labels[:4] = range(4)
+    labels[:80] = np.arange(80) % 4
     scores = np.round(rng.normal(size=(n, 4)) + 2 * np.eye(4)[labels])
     probs = np.exp(scores)
     return probs / probs.sum(axis=1, keepdims=True), labels
@@ -60,13 +60,13 @@ def test_probabilities_that_round_to_0_or_1_keep_their_order():
 @pytest.mark.parametrize("name", ["balanced_accuracy", "macro_auroc"])
 def test_resamples_have_the_derivative(name):
     """By rows that stand a thousand times, but for one resample that is added to them."""
-    probs, labels = imbalanced(60)
+    probs, labels = imbalanced(300)
     value = getattr(metrics, name)(probs, labels)
     draws = resampled(probs, labels, n_resamples=3).drawn[name]
     rng = np.random.default_rng([0, 0])
     for number, drawn in enumerate(draws):
-        counts = 1000 + np.bincount(rng.integers(0, 60, 60), minlength=60)
-        rows = np.repeat(np.arange(60), counts)
+        counts = 1000 + np.bincount(rng.integers(0, 300, 300), minlength=300)
+        rows = np.repeat(np.arange(300), counts)
         change = 1001 * (getattr(metrics, name)(probs[rows], labels[rows]) - value)
         if number % 2 == 0:  # every second resample has further errors
             assert drawn == pytest.approx(value + change, abs=2e-3)
@@ -82,7 +82,7 @@ def test_the_spread_of_resamples_is_that_over_test_sets(name):
 
 
 def test_an_interval_ends_at_one():
-    probs, labels = imbalanced(60)
+    probs, labels = imbalanced(300)
     probs = 0.999 * np.eye(4)[labels] + 0.001 * probs
     probs[0] = [0.2, 0.4, 0.2, 0.2]
     draws = resampled(probs, labels, n_resamples=100).drawn["balanced_accuracy"]

@@ -158,6 +158,9 @@ def _reason(row: Any) -> str:
         return WHY_NONE.get(row.metric, "it has no interval that is fit for one.")
     if math.isnan(row.difference):
         return "it is not defined for these data."
+    needed = find_metric(row.metric).needs
+    if needed and math.isnan(row.std_test):
+        return f"each file needs at least {needed}."
     return "its difference does not vary over these data."
 
 

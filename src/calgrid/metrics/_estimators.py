@@ -201,8 +201,9 @@ def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
     """
     parts, n = recalibration.nll_parts(predictions), predictions.n_samples
     slope, curvature = parts.slope, parts.curvature
-    means = np.column_stack([parts.loss, scoring.nll_per_sample(predictions) - parts.loss])
-    optimism = np.array([1, -1]) * parts.optimism
+    above = recalibration.loss_above(predictions)
+    means = np.column_stack([above, scoring.nll_per_sample(predictions) - parts.loss])
+    optimism = np.array([parts.loss.mean() - above.mean() + parts.optimism, -parts.optimism])
 
     def estimate(weights: Floats) -> Draws:
         refinement, calibration = (weights @ means / n + optimism).T

@@ -31,13 +31,17 @@ c is the possible
     debiased error has the interval of its plain error: both estimate the same quantity, and the
     remaining bias (the correction removes two fifths at perfect calibration, all of it far from
     there) is as hard to bound.
-``unbiased`` v -+ t s : ``squared_ce``. Under resampling it changes by a linear part and by products
-of two added
+``unbiased`` v -+ t s : ``squared_ce`` and the parts of the NLL. Under resampling they change by a
+linear part and by products of two added
     samples, with variances l and p. Near calibration the linear part holds the noise of the samples
     themselves, twice that of the products, so s^2 = max(l - p, p): a plain bootstrap is too wide by
     up to sqrt(3) there (Arcones and Giné, Annals of Statistics 1992, on degenerate U-statistics). t
     is the Student quantile with R - 1 degrees of freedom. For two models the same with the
-    differences, so a model against itself has width 0.
+    differences, so a model against itself has width 0. For one model the upper end of
+    ``squared_ce`` and ``nll_calibration``, which are squares of gaps, is that of an interval which
+    is symmetric for the root of c: c + t s + (t s)^2 / 4 c, with c = max(v, 0) + sqrt(p / 2), the
+    noise of one gap. The linear part of ``nll_refinement`` is that at the upper end of the interval
+    of the temperature: where the best one is near its bound, its losses hardly differ.
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
 found no valid one.
 
@@ -60,9 +64,11 @@ Intervals are clipped to the range of the quantity, but contain the estimate: an
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
-resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. AUROC,
-AUPR and FPR95 of failure prediction have no interval, and so no verdict, with fewer than 20 errors
-or right predictions; a single sample has no intervals.
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. What
+``Metric.needs`` names is needed for an interval and a verdict: the places of a few errors say
+little about those of others, and few samples of a class may all be right. A single sample has no
+intervals. The AUPR of errors is too high in a sample, and again in its resamples: its interval is
+moved down by twice the difference.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -94,7 +100,17 @@ from calgrid.metrics._estimators import (
 )
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
 from calgrid.metrics.moments import PRODUCT_BLOCK
-from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric, ood_scores
+from calgrid.metrics.table import (
+    ERRORS,
+    FEWEST,
+    FEWEST_EXPECTED,
+    LABELLED,
+    OF_CLASSES,
+    OOD,
+    SOFT,
+    Metric,
+    ood_scores,
+)
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -105,9 +121,10 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
-#: metrics without an interval for fewer errors, or fewer right predictions, than these: the places
-#: of a few errors say little about those of others
-SEPARATION, FEWEST = {"auroc_failure", "aupr_failure", "fpr95_failure"}, 20
+#: unbiased estimates of the square of a gap, whose root has the more symmetric distribution
+SQUARES = {"squared_ce", "nll_calibration"}
+#: metrics that are too high in a sample, and again in its resamples
+TOO_HIGH = {"aupr_failure"}
 #: fewer rows are warned of: chance alone gives them a large ECE
 FEW_ROWS = 20
 #: relative size of differences of an error and one drawn by chance that may be rounding
@@ -326,8 +343,8 @@ def resampled_means(
 def with_added(
     draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> Draws:
-    """The draws, every second one with errors that were not seen; those of the separation of errors
-    are unknown where these are few.
+    """The draws, every second one with errors that were not seen; NaN for metrics that need more
+    samples.
     """
     changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
     values, noise = dict(draws.values), dict(draws.noise)
@@ -335,9 +352,16 @@ def with_added(
         values[name] = values[name] + changes[name]
     if "squared_ce" in noise:
         noise["squared_ce"] = noise["squared_ce"] + pairs
-    n_right = predictions.correct.sum()
-    if min(n_right, predictions.n_samples - n_right) < FEWEST:
-        values |= {name: np.full(n_resamples, np.nan) for name in SEPARATION & values.keys()}
+    n, right, sure = predictions.n_samples, predictions.correct.sum(), predictions.confidence.sum()
+    of_class = np.bincount(predictions.labels, minlength=predictions.probs.shape[1])
+    lacking = {
+        # where no more errors are expected than must be seen, those that are seen are too many
+        ERRORS: min(right, n - right) < FEWEST or min(sure, n - sure) < FEWEST_EXPECTED,
+        OF_CLASSES: of_class.min() < FEWEST,
+    }
+    for name in LABELLED.keys() & values.keys():
+        if lacking.get(LABELLED[name].needs, False):
+            values[name] = np.full(n_resamples, np.nan)
     return Draws(values, noise)
 
 
@@ -486,6 +510,10 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
         return NO_INTERVAL
     if metric.interval == "percentile":
         low, high = _percentile(resamples.drawn[metric.id], tails)
+        if metric.id in TOO_HIGH and not math.isnan(low):
+            value = resamples.values[metric.id]
+            excess = 2 * (float(np.nanmean(resamples.drawn[metric.id])) - value)
+            low, high = min(low - excess, value), max(high - excess, value)
         # a change to first order may lead beyond the range
         return max(low, metric.bounds[0]), min(high, metric.bounds[1])
     if metric.interval == "binomial":
@@ -494,7 +522,11 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
     if metric.interval == "unbiased":
-        below = above = _student(resamples.drawn[metric.id], resamples.noise[metric.id], tails)
+        drawn, noise = resamples.drawn[metric.id], resamples.noise[metric.id]
+        below = above = _student(drawn, noise, tails)
+        if metric.id in SQUARES and above > 0:
+            square = max(value, 0.0) + float(noise.std(ddof=1)) / math.sqrt(2)
+            above += max(square - value, 0.0) + above**2 / (4 * square)
     else:
         below, above = _reach(metric, resamples, tails)
     # a reflected end may be outside the range of the quantity, and so may an estimate without bias

@@ -147,6 +147,25 @@ def nll_parts(predictions: Predictions) -> Tempered:
     return Tempered(found.beta, loss, slope, found.curvature * float(used.mean()))
 
 
+@computed_once
+def loss_above(predictions: Predictions) -> Floats:
+    """Loss of each sample, (N,), at the upper end of the interval of the best inverse temperature,
+    two standard deviations above it; at it where all samples are told apart.
+
+    Where the best one is near 0, the losses that it gives hardly differ, but those of the true one
+    do.
+    """
+    parts, used = nll_parts(predictions), possible(predictions)
+    below, of_label = (each[used] for each in ascending(predictions))
+    curvature = moments(below, parts.beta)[2].sum() / len(used)
+    if not curvature > 0 or (np.isinf(parts.curvature) and parts.beta > 1):
+        return parts.loss
+    deviation = math.sqrt(np.mean(parts.slope**2) / len(used)) / curvature
+    loss = parts.loss.copy()
+    loss[used] = tempered_at(parts.beta + 2 * deviation, below, of_label).loss
+    return loss
+
+
 def nll_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Part of the NLL, in nats, that one temperature leaves: see the module.
 

@@ -29,6 +29,10 @@ TOP_LABEL_ERRORS = (
     *("ece", "ece_debiased", "aece", "aece_eq", "ece_sweep", "mce", "rmsce", "rmsce_debiased"),
     *("ks", "smce", "smece"),
 )
+#: what a set needs for an interval of some metrics
+FEWEST, FEWEST_EXPECTED = 20, 30
+ERRORS = f"{FEWEST} errors and right predictions each ({FEWEST_EXPECTED} by the confidences)"
+OF_CLASSES = f"{FEWEST} samples of each class"
 #: probabilities (samples times classes) up to which slow metrics are computed
 MOST_SLOW = 2_000_000
 
@@ -56,6 +60,7 @@ class Metric:
         :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
+    needs : what a set must have at least for an interval, and so for a verdict; empty for nothing.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     costly : whether studies compute it on the clean test split alone.
     slow : whether it fits a map to the probabilities or sorts those of each class, which takes
@@ -77,6 +82,7 @@ class Metric:
     )
     interval_of: str | None = None
     part_of: str | None = None
+    needs: str = ""
     is_largest_gap: bool = False
     costly: bool = False
     slow: bool = False
@@ -234,6 +240,7 @@ _ENTRIES = (
         "Brodersen et al., ICPR 2010",
         False,
         "labelled",
+        needs=OF_CLASSES,
     ),
     Metric(
         "macro_auroc",
@@ -244,6 +251,7 @@ _ENTRIES = (
         "labelled",
         costly=True,
         slow=True,
+        needs=OF_CLASSES,
     ),
     _error(
         "ece",
@@ -406,6 +414,7 @@ _ENTRIES = (
         "Hendrycks and Gimpel, ICLR 2017",
         False,
         "labelled",
+        needs=ERRORS,
     ),
     Metric(
         "aupr_failure",
@@ -414,6 +423,7 @@ _ENTRIES = (
         "Corbière et al., NeurIPS 2019",
         False,
         "labelled",
+        needs=ERRORS,
     ),
     Metric(
         "fpr95_failure",
@@ -422,6 +432,7 @@ _ENTRIES = (
         "Corbière et al., NeurIPS 2019",
         True,
         "labelled",
+        needs=ERRORS,
     ),
     _ood("auroc", ood.auroc, ood.max_softmax, "ID against OOD by maximum softmax"),
     _ood("fpr95", ood.fpr95, ood.max_softmax, "OOD kept at 95 % ID recall by maximum softmax"),

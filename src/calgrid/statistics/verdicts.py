@@ -99,8 +99,8 @@ def judge(
     detectable : difference that would be found in this family with a probability of 80 %;
     verdict : ``better`` or ``worse`` if p_holm < 1 - level; ``equivalent`` if the interval at level
         1 - (1 - level) / (size of the family) is within the ``margin`` of the metric, or the
-        interval within a thousandth of it, but not of an accuracy without a difference on any of
-        so few ``n_test`` samples that these could hide the margin; ``tie`` otherwise; ``no
+        interval within a thousandth of it, but not with so few ``n_test`` samples that
+        errors of one method which they do not show could make the margin; ``tie`` otherwise; ``no
         verdict`` without ``std_test``, without variance, without a better side, for methods with
         one seed, or with fewer than ``FEWEST_TEST`` test samples.
     """
@@ -139,7 +139,9 @@ def judge(
     verdict = np.where((verdict == TIE) & (wide < margin), EQUIVALENT, verdict)
     detectable = _reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources)
     unseen = np.where(names.isin(SHARES) & (images == 0), UNSEEN / n_test, 0.0)
-    verdict = np.where((verdict == EQUIVALENT) & (unseen >= margin), TIE, verdict)
+    identical = (difference == 0) & (images == 0) & ~names.isin(SHARES)
+    unknown = (_hidden(names, n_test) >= margin) & ~identical
+    verdict = np.where((verdict == EQUIVALENT) & unknown, TIE, verdict)
     return tests.assign(
         p_value=p_value,
         p_holm=p_holm,
@@ -148,6 +150,21 @@ def judge(
         detectable=np.maximum(detectable, unseen),
         verdict=verdict,
     )
+
+
+def _hidden(metrics: pd.Series, n_test: Floats) -> Floats:
+    """Difference (n,) that errors of one method alone make of which none was seen among ``n_test``
+    samples; 0 for metrics without labels.
+    """
+    share = np.minimum(UNSEEN / n_test, 1)
+    by_unit = {
+        "fraction": share,
+        "square": share**2,
+        "score": 2 * share,
+        "nats": special.entr(share),  # an error costs the most where the confidence knows the share
+    }
+    unit = of_metric(metrics, "unit").where(of_metric(metrics, "kind") == "labelled")
+    return np.select([unit == each for each in by_unit], list(by_unit.values()), 0.0)
 
 
 def judge_all(
