@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from calgrid.components.validation import Model
-from calgrid.configuration import model, paper_model
+from calgrid.configuration import model
 from calgrid.configuration.study import Study
 from calgrid.training import protocol
 
@@ -26,13 +26,7 @@ def models_in(annotation):
     return [found for part in get_args(annotation) for found in models_in(part)]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *(model.Config, protocol.TrainingProtocol, paper_model.Place, paper_model.Block),
-        *(paper_model.PaperTable, paper_model.PaperClaims, paper_model.PaperFigures),
-    ],
-)
+@pytest.mark.parametrize("options", [model.Config, protocol.TrainingProtocol])
 def test_every_key_has_a_description(options):
     descriptions = dict(keys_of(options))
     assert len(descriptions) > 8

@@ -15,13 +15,12 @@ from tests.conftest import HOME
 from calgrid.cli.main import main
 from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog, as_list
-from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
 from calgrid.configuration.yaml_files import read_configuration, with_include
 from calgrid.errors import ConfigError
-from calgrid.reporting.published.cells import expanded, run_method
+from calgrid.reporting.published.declared import declared
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import write_record
 
@@ -144,25 +143,23 @@ def runs_with(study, **where):
 
 def wanted(study):
     """Places of the cells of a paper's tables, each with its method and second stage."""
-    (paper,) = study.papers
-    # of SMART's Figure 5 there is a study of its own
-    for table in (table for table in paper["tables"] if table["id"] != "smart_figure5"):
-        for row in table["rows"]:
-            for column in table["columns"]:
-                place = cell_key(table, row, column)
-                if place["metric"] not in table["ranks"]:
-                    yield from ((run_method(at), at) for at in expanded(place, table["means"]))
+    (name,) = study.config.papers
+    for table in declared(name).tables:
+        if (name, table.id) != ("smart", "figure5"):  # of which there is a study of its own
+            for cell in table.cells:
+                if cell["metric"] not in table.ranks:
+                    yield from table.places(cell)
 
 
 @pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
 def test_every_cell_of_every_table_gets_a_number(name, request):
     study = request.getfixturevalue(name)
-    for method, place in wanted(study):
+    for place in wanted(study):
         assert [
             each
             for key, each in study.evaluations.items()
             if (key.method, key.dataset, key.backbone)
-            == (method, place["dataset"], place["backbone"])
+            == (place["method"], place["dataset"], place["backbone"])
             and place["calibrator"] in each.calibrators
             and place["fit_on"] in each.fit_on
             and place["shift"] in ("", *each.families, *shifts_of(each))
@@ -192,8 +189,8 @@ def planned(study, at, entry):
         each
         for key, each in study.evaluations.items()
         if all(getattr(key, axis) == value for axis, value in at.items())
-        and set(entry["calibrator"]) <= set(each.calibrators)
-        and (not entry["shift"] or set(entry["shift"]) & set(each.families))
+        and set(entry.calibrator) <= set(each.calibrators)
+        and (not entry.shift or set(entry.shift) & set(each.families))
     ]
 
 
@@ -203,24 +200,22 @@ def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_p
     list says.
     """
     study = study_of(name, tmp_path)
-    (paper,) = study.papers
-    for entry in paper["figures"]:
-        axes = {axis: entry[axis] for axis in ("dataset", "backbone", "method") if entry[axis]}
+    for entry in declared(name).figures:
+        axes = {"dataset": entry.dataset, "backbone": entry.backbone, "method": entry.method}
+        axes = {axis: names for axis, names in axes.items() if names}
         for values in itertools.product(*axes.values()):
-            assert planned(study, dict(zip(axes, values, strict=True)), entry), (
-                entry["number"],
-                values,
-            )
-        assert set(entry["shift"]) <= {
+            place = dict(zip(axes, values, strict=True))
+            assert planned(study, place, entry), (entry.number, values)
+        assert set(entry.shift) <= {
             family for each in planned(study, {}, entry) for family in each.families
         }
-        probe = entry["needs"].removeprefix("the probe ")
-        if probe != entry["needs"]:
-            axes["method"] = MEASURED.get(entry["figure"], entry["method"])
+        probe = entry.needs.removeprefix("the probe ")
+        if probe != entry.needs:
+            axes["method"] = MEASURED.get(entry.figure, entry.method)
             for values in itertools.product(*axes.values()):
                 found = planned(study, dict(zip(axes, values, strict=True)), entry)
                 ids = {each["id"] for evaluation in found for each in evaluation.probes.values()}
-                assert probe in ids, (entry["number"], values)
+                assert probe in ids, (entry.number, values)
 
 
 def test_runs_of_fedlas(fedlas):
@@ -384,15 +379,15 @@ def test_figure_5_of_smart_has_what_the_study_of_its_tables_makes(smart):
     (entry,) = config["external"].values()
     available = smart.datasets.describe("imagenet").info["sizes"]["val"]
     assert max(entry["val_rows"]) == available
-    (paper,) = smart.papers
-    (table,) = [each for each in paper["tables"] if each["id"] == "smart_figure5"]
-    sizes = [row["where"]["dataset"] for row in table["rows"]]
+    paper = declared("smart")
+    (table,) = [each for each in paper.tables if each.id == "figure5"]
+    sizes = [row.where["dataset"] for row in table.printed_rows]
     assert sizes == [f"imagenet_n{rows}" for rows in entry["val_rows"]]
     # gc_ts reads the features beside the logits
     key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
     assert smart.runs[key].protocol.export_features
-    (figure,) = [each for each in paper["figures"] if each["number"] == "5"]
-    assert (figure["backbone"], "smart_figure5.yaml" in figure["note"]) == ([key.backbone], True)
+    (figure,) = [each for each in paper.figures if each.number == "5"]
+    assert (figure.backbone, "smart_figure5.yaml" in figure.note) == ([key.backbone], True)
 
 
 @pytest.fixture(scope="module")

@@ -5,17 +5,14 @@ claim to show.
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from scipy.special import expit
-from tests.conftest import HOME
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.papers import load_figures, paper
-from calgrid.errors import ConfigError
 from calgrid.metrics import nll
 from calgrid.papers.fedlas import smoothing_curve
 from calgrid.papers.maccal import method_means
@@ -32,7 +29,8 @@ from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
-from calgrid.reporting.published.figures import figure_lists
+from calgrid.reporting.published.declared import Paper, PrintedFigure, declared
+from calgrid.reporting.published.figures import figure_list
 from calgrid.reporting.study import StudyData
 from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES
 from calgrid.storage.tables import read_frame, read_published, write_frame
@@ -41,6 +39,7 @@ from calgrid.storage.tables import read_frame, read_published, write_frame
 pytestmark = pytest.mark.slow
 
 PAPERS = ("fedlas", "maccal", "smart")
+SMART = {"name": "smart", "own_protocols": []}
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +189,6 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
 @pytest.fixture(scope="module")
 def printed(make):
     """A study of SMART's networks on ImageNet and CIFAR-10 with its printed numbers."""
-    found = paper(HOME, "smart", "papers")
     written = make(
         methods=("ce",),
         seeds=(1,),
@@ -200,20 +198,18 @@ def printed(make):
         severities=(5,),
         ood=(),
         resamples=0,
-        published=(found["published"],),
+        published=(declared("smart").published,),
     )
     shifted = read_frame(written.folder / SHIFT_SUMMARY)
     write_frame(
         written.folder / SHIFT_SUMMARY, pd.concat([shifted, shifted.assign(fit_on="same_shift")])
     )
-    return StudyData(written.folder, {**written.manifest, "papers": [found]})
+    return StudyData(written.folder, {**written.manifest, "papers": [SMART]})
 
 
 def test_printed_numbers_stand_beside_ours(printed):
     cifar, imagenet = (group for group in printed.groups if group.backbone == "resnet50")
-    rows = read_published([printed.manifest["papers"][0]["published"]]).query(
-        "table == '8' and metric == 'aece'"
-    )
+    rows = read_published(printed.manifest["published"]).query("table == '8' and metric == 'aece'")
     rows = rows[rows["calibrator"].isin(["none", "ts", "spline"]) & rows["suspect"].isna()]
     here = rows[(rows["dataset"] == "cifar10") & rows["backbone"].isin(["resnet50", "wrn26_10"])]
     found = backbone_bars.collect(printed, cifar)
@@ -283,8 +279,10 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_lists_name_figures_that_exist(name):
-    named = {entry["figure"] for entry in paper(HOME, name, "papers")["figures"]} - {""}
-    assert named <= {kind.id for kind in figure_kinds()}
+    figures = declared(name).figures
+    assert {entry.figure for entry in figures} - {""} <= {kind.id for kind in figure_kinds()}
+    assert len({entry.number for entry in figures}) == len(figures)
+    assert all(entry.figure or entry.note for entry in figures)
 
 
 @pytest.fixture
@@ -292,17 +290,11 @@ def listed(several):
     """State of each entry of a list, by number, for entries of an index."""
 
     def states(entries, drawn):
-        defaults = dict.fromkeys(("shows", "figure", "needs", "note"), "")
-        lists = {key: [] for key in ("dataset", "backbone", "method", "calibrator", "shift")}
         figures = [
-            {"number": str(place), **defaults, **lists, **entry}
+            PrintedFigure(**{"number": str(place), "shows": "", **entry})
             for place, entry in enumerate(entries)
         ]
-        data = StudyData(
-            several.folder, {**several.manifest, "papers": [{"name": "made", "figures": figures}]}
-        )
-        (table,) = figure_lists(data, drawn)
-        return table
+        return figure_list(several, Paper("made", (), figures=figures), drawn)
 
     return states
 
@@ -346,20 +338,11 @@ def test_list_says_what_is_drawn_and_what_is_missing(listed):
 
 
 def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path):
-    manifest = {**several.manifest, "papers": [paper(HOME, "smart", "papers")]}
-    made = {
-        "number": "1",
-        "shows": "Reliability.",
-        "figure": "corruption_reduction",
-        "needs": "",
-        "note": "",
-    }
-    made |= {"dataset": ["digits"], "backbone": [], "method": [], "calibrator": [], "shift": []}
-    manifest["papers"][0] |= {
-        "figures": [made, *manifest["papers"][0]["figures"]],
-        "claims": [],
-        "tables": [],
-    }
+    made = PrintedFigure("1", "Reliability.", "corruption_reduction", dataset=["digits"])
+    smart = declared("smart")
+    smart = replace(smart, figures=[made, *smart.figures], claims=(), tables=())
+    monkeypatch.setattr("calgrid.reporting.published.figures.papers_of", lambda _: [smart])
+    manifest = several.manifest
     for name in (*STUDY_FILES, *FILES):
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
     kept = tuple(kind for kind in figure_kinds() if kind.id == "corruption_reduction")
@@ -381,18 +364,3 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
         json.loads((tmp_path / "figures" / "index.json").read_text())[0]["place"]["dataset"]
         == "digits"
     )
-
-
-@pytest.mark.parametrize(
-    ("figures", "said"),
-    [
-        ([{"number": "1", "shows": "x"}], "'1' has no figure of ours"),
-        ([{"number": "1", "shows": "x", "note": "y"}] * 2, "the number '1' appears twice"),
-        ([{"number": "1", "shows": "x", "note": "y", "data": "z"}], "data"),
-    ],
-)
-def test_bad_lists_are_refused_in_one_sentence(figures, said, tmp_path):
-    path = tmp_path / "made.yaml"
-    path.write_text(yaml.safe_dump({"figures": figures}))
-    with pytest.raises(ConfigError, match=said):
-        load_figures(path)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from scipy.stats import rankdata, ttest_1samp
-from tests.reporting.test_papers import HOME, PLACES, RUN, line, part, tables_of, write_study
+from tests.reporting.test_papers import PLACES, RUN, line, part, tables_of, write_study
 from tests.statistics.cases import frame, resamples
 
-from calgrid.configuration.papers import paper
+from calgrid.reporting.published.declared import declared
 
 #: of the tables of papers, which few edits touch
 pytestmark = pytest.mark.slow
@@ -83,8 +83,8 @@ def test_cannot_tell_for_want_of_runs(check):
 
 
 def test_a_claim_stands_only_where_runs_of_ours_can_be_compared(check):
-    fedlas = paper(HOME, "fedlas", "papers")
-    rest = [claim["text"] for claim in fedlas["claims"] if claim["text"] != EVERY_CELL]
+    fedlas = declared("fedlas")
+    rest = [claim.text for claim in fedlas.claims if claim.text != EVERY_CELL]
     both = [
         *runs([0.01] * 6),
         *({**row, "protocol": "fcline"} for row in runs([0.01] * 2, places=PLACES[:2])),
@@ -102,8 +102,8 @@ def test_a_claim_stands_only_where_runs_of_ours_can_be_compared(check):
         if title != "without a verdict"
     }
     without = sections.pop("without a verdict")
-    for each in fedlas["unchecked"]:
-        assert f"| {each['text']} | {each['reason']} |" in without
+    for text, reason in fedlas.unchecked:
+        assert f"| {text} | {reason} |" in without
     assert list(sections)[-1] == "no two runs of ours to compare"
     here, there = (
         found[f"protocol {protocol}, best checkpoint"] for protocol in ("aclsline", "fcline")
@@ -136,7 +136,7 @@ def test_test_images_may_hide_what_seeds_show(check):
 
 
 def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
-    rows = [row["where"] for row in paper(HOME, "fedlas", "papers")["tables"][0]["rows"]]
+    rows = [row.where for row in declared("fedlas").tables[0].printed_rows]
     errors = np.random.default_rng(0).uniform(0.01, 0.09, (3, len(PLACES), len(rows))).round(4)
     made = [
         {

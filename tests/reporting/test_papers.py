@@ -4,19 +4,19 @@ where there are any.
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.statistics.cases import DEFAULTS
 
-from calgrid.configuration.papers import paper
 from calgrid.jobs.summaries import shift_means
 from calgrid.reporting import text
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import write_index
+from calgrid.reporting.published.declared import declared
 from calgrid.reporting.published.marks import BEST, row_ranks
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell
@@ -27,7 +27,6 @@ from calgrid.storage.tables import read_published, write_frame
 #: of the tables of papers, which few edits touch
 pytestmark = pytest.mark.slow
 
-HOME = Path(__file__).parents[2]
 PAPERS = ("fedlas", "maccal", "smart")
 NETS = ("resnet50", "resnet101")
 #: our networks behind the cells of FeDLaS' Table 1
@@ -56,21 +55,20 @@ def write_study(folder, rows=(), costs=(), resamples=()):
     write_frame(folder / RESAMPLES, pd.DataFrame(resamples, columns=[*RUN_KEY, *RESAMPLE_COLUMNS]))
 
 
-def part(name, numbers=(), claims=()):
-    """A paper with these of its tables and claims alone, as each takes its time."""
-    whole = paper(HOME, name, "papers")
-    return {
-        **whole,
-        "tables": [each for each in whole["tables"] if each["table"] in numbers],
-        "claims": [each for each in whole["claims"] if each["id"] in claims],
-        "unchecked": [],
-    }
+def part(name, numbers=(), claims=(), own=()):
+    """A paper with these of its tables and claims alone, as each takes its time; ``own``: protocols
+    of its study.
+    """
+    whole = declared(name, own)
+    tables = [each for each in whole.tables if each.number in numbers]
+    kept = [each for each in whole.claims if each.id in claims]
+    return replace(whole, tables=tables, claims=kept, unchecked=[])
 
 
 def tables_of(folder, papers, **manifested):
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-    manifest = {"configuration": {"statistics": statistics}, "runs": [], "papers": papers}
-    return paper_tables(StudyData(folder, {**manifest, **manifested}))
+    manifest = {"configuration": {"statistics": statistics}, "runs": [], **manifested}
+    return paper_tables(StudyData(folder, manifest), papers)
 
 
 @pytest.fixture
@@ -79,8 +77,7 @@ def fill(tmp_path):
 
     def build(name, number, rows=(), costs=(), own=(), **manifested):
         write_study(tmp_path, [{**RUN, **row} for row in rows], [{**COST, **row} for row in costs])
-        declared = {**part(name, [number]), "own_protocols": own}
-        (found,) = tables_of(tmp_path, [declared], **manifested)
+        (found,) = tables_of(tmp_path, [part(name, [number], own=own)], **manifested)
         return found
 
     return build
@@ -91,7 +88,7 @@ def printed(tmp_path_factory):
     """Claims and all tables without any run of ours."""
     folder = tmp_path_factory.mktemp("alone")
     write_study(folder)
-    return tables_of(folder, [paper(HOME, name, "papers") for name in PAPERS])
+    return tables_of(folder, list(map(declared, PAPERS)))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +162,7 @@ def test_an_own_method_is_a_row_without_a_place_in_mean_ranks(fill):
         for metric in ("ece", "accuracy")
     ]
     table = fill("fedlas", "1", rows)
-    paper_rows = len(part("fedlas", ["1"])["tables"][0]["rows"])
+    paper_rows = len(part("fedlas", ["1"]).tables[0].printed_rows)
     own = table.frame[table.frame["row"] >= paper_rows]
     assert set(own["method"]) == {"tst+mine"}
     mean = own[own["metric"] == "accuracy"]["ours"].item()
@@ -197,7 +194,7 @@ def test_what_another_table_of_the_paper_names_is_not_added(tmp_path):
 
 
 def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
-    files = read_published([paper(HOME, name, "papers")["published"] for name in PAPERS])
+    files = read_published([declared(name).published for name in PAPERS])
     tables = {id: table for id, table in alone.items() if "figure" not in id}
     counts = {
         name: sum(len(t.frame) for id, t in tables.items() if id.startswith(name))
@@ -213,7 +210,7 @@ def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("metric", ["ece", "aece"])
 def test_ranks_of_fedlas_are_those_printed(alone, number, metric):
-    spec = paper(HOME, "fedlas", "papers")["tables"][number - 1]
+    spec = declared("fedlas").tables[number - 1]
     frame = alone[f"fedlas_table{number}"].frame
     rank = frame[frame["metric"] == f"mean_rank_{metric}"]
     printed = rank.set_index("row")["published"]
@@ -319,13 +316,12 @@ def test_claims_that_hold_in_fewer_printed_cells_than_claimed(printed):
     """Those that config/papers/checked.md lists."""
     fewer = {}
     for name in PAPERS:
-        for claim in paper(HOME, name, "papers")["claims"]:
-            held, known = (
-                int(number) for number in line(printed[0], claim["text"])["In print"].split(" of ")
-            )
-            doubted = len(claim["cases"]) - known
-            if held < claim["at_least"] - doubted:
-                fewer[claim["id"]] = f"{held} of {known}"
+        tables = {table.number: table for table in declared(name).tables}
+        for claim in declared(name).claims:
+            held, known = map(int, line(printed[0], claim.text)["In print"].split(" of "))
+            cases = len(claim.cases(tables[str(claim.table)]))
+            if held < (claim.at_least or cases) - (cases - known):
+                fewer[claim.id] = f"{held} of {known}"
     assert fewer == {
         "fedlas_ls_ece": "4 of 6",
         "fedlas_ls_fine_grained": "3 of 4",
@@ -671,7 +667,7 @@ def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
         ood=(),
         resamples=0,
     )
-    manifest = {**study.manifest, "papers": [paper(HOME, "fedlas", "papers")]}
+    manifest = {**study.manifest, "papers": [{"name": "fedlas", "own_protocols": []}]}
     out = study.folder / "tables"
     paths = write_tables(study.folder, manifest, out)
     written = {path.name for path in paths}
@@ -691,7 +687,7 @@ def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
     write_report(study.folder, manifest, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "FeDLaS, Table 1" in page
-    claims = len(manifest["papers"][0]["claims"])
+    claims = len(declared("fedlas").claims)
     first = page.split("<main>")[0]
     link = r'<a href="#table-claims">Claims of fedlas \(.*\)</a>: (\d+) cannot tell</p>'
     assert sum(map(int, re.findall(link, first))) >= claims  # a row a place, or one without runs

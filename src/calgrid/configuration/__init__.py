@@ -5,8 +5,8 @@ meanings), ``datasets``, ``protocols``, ``runs`` (methods, calibrators, probes, 
 ``checks`` (combinations of options), ``external`` (logits made elsewhere), ``study`` (grids to
 runs), ``plan`` (specifications and fingerprints of runs, whose keys :mod:`calgrid.storage.specs`
 and ``manifest`` list), ``rules`` (functions of the rules). Further modules: ``resources`` and
-``costs`` (estimates), ``focal_calibration`` (published checkpoints), ``papers`` and ``paper_model``
-(tables, claims and figures of papers), ``home`` (the folder of rules and protocols).
+``costs`` (estimates), ``focal_calibration`` (published checkpoints), ``papers`` (their folders),
+``home`` (the folder of rules and protocols).
 
 A key is read at three places: ``model`` declares it, ``Study`` resolves it for a run (``Run``,
 ``ExternalRun``, ``Ensemble``, and ``Evaluation``), and ``Plan`` writes it into the specification of

@@ -11,54 +11,6 @@ from calgrid.storage.specs import Key, NamedComponent
 
 #: keys of a configuration that are of the machine on which it ran
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
-#: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
-CellKey = dict[str, Any]
-#: keys of :class:`calgrid.configuration.paper_model.PaperTable`, with rows and columns as
-#: :class:`Entry`. Also ``id``, ``{paper}_table{N}`` or ``{paper}_figure{N}``; ``table``, its number
-#: or ``figure{N}``; ``row_axes``, the axes of the parts of a row's heading
-DeclaredTable = dict[str, Any]
-
-
-class Entry(TypedDict):
-    """A row or column: the parts of its heading, and the coordinates that its cells share."""
-
-    heading: list[str]
-    where: CellKey
-
-
-class ClaimCase(TypedDict):
-    """A cell and the cells that it is claimed to be better than, as indices row by row."""
-
-    cell: int
-    rivals: list[int]
-
-
-class Claim(TypedDict):
-    """A claim about the table with id ``table``: in ``at_least`` cases the cell is better by
-    ``margin``.
-    """
-
-    id: str
-    text: str
-    table: str
-    at_least: int
-    margin: float
-    cases: list[ClaimCase]
-
-
-class Paper(TypedDict):
-    """Tables, claims and figures of a paper; ``published`` is the path of the file with its
-    numbers, absolute or below :func:`calgrid.configuration.home.home`. ``unchecked`` and
-    ``figures`` have the keys of ``UncheckedClaim`` and ``PrintedFigure`` of
-    :mod:`calgrid.configuration.paper_model`.
-    """
-
-    name: str
-    published: str
-    tables: list[DeclaredTable]
-    claims: list[Claim]
-    unchecked: list[dict[str, Any]]
-    figures: list[dict[str, Any]]
 
 
 class FirstStageRun(TypedDict):
@@ -103,9 +55,14 @@ class ManifestRun(TypedDict):
     members: NotRequired[list[str]]
 
 
-class ManifestPaper(Paper):
-    """A paper; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`."""
+class ManifestPaper(TypedDict):
+    """A paper; ``published`` is the path of the file with its numbers, absolute or below
+    :func:`calgrid.configuration.home.home`. ``own_protocols``: see
+    :func:`calgrid.configuration.papers.own_protocols`.
+    """
 
+    name: str
+    published: str
     own_protocols: list[str]
 
 

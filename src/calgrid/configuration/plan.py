@@ -21,13 +21,14 @@ from calgrid.configuration.manifest import (
     ManifestPaper,
     ManifestRun,
     MeasuredProbe,
-    Paper,
 )
 from calgrid.configuration.papers import (
+    PUBLISHED,
     PaperModules,
     figure_files,
     line_of,
     own_protocols,
+    paper_folder,
     paper_modules,
 )
 from calgrid.configuration.protocols import described, training_options
@@ -444,7 +445,7 @@ class Plan:
         configuration.
         """
         config = self.study.config.model_dump(exclude_none=True, exclude=OF_THE_MACHINE)
-        papers = list(map(self._manifest_paper, self.study.papers))
+        papers = list(map(self._manifest_paper, self.study.config.papers))
         published = list(map(str, self.study.published()))
         published += [paper["published"] for paper in papers]
         digests = {path: self._digest(Path(path)) for path in published}
@@ -463,11 +464,12 @@ class Plan:
         further = {"diagnostics": self._diagnostics, "given": given, "fingerprint": digest}
         return cast(Manifest, {**content, **further})
 
-    def _manifest_paper(self, paper: Paper) -> ManifestPaper:
-        found = own_protocols(self.study.home, paper["name"], self.study.config)
+    def _manifest_paper(self, name: str) -> ManifestPaper:
+        found = own_protocols(self.study.home, name, self.study.config)
         return {
-            **paper,
-            "own_protocols": [name for name in found if name not in self._imported],
+            "name": name,
+            "published": str(paper_folder(self.study.home, name) / PUBLISHED),
+            "own_protocols": [each for each in found if each not in self._imported],
         }
 
     @property
@@ -635,6 +637,9 @@ class Plan:
             files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
         elif name != "aggregate":
             files = figure_files(self.study.home)
+            for paper in self.study.config.papers:
+                folder = paper_folder(self.study.home, paper)
+                files += [folder / "tables.yaml", folder / "claims.yaml"]
         digests = {str(path): self._digest(path) for path in files}
         return {**self.manifest()["published_sha256"], **digests}
 

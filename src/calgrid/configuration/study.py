@@ -12,9 +12,8 @@ from calgrid.configuration import checks
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.external import Entry, check_calibrators, runs_of
 from calgrid.configuration.focal_calibration import checkpoint_file
-from calgrid.configuration.manifest import Paper
 from calgrid.configuration.model import Config, Ensembles, Grid
-from calgrid.configuration.papers import paper
+from calgrid.configuration.papers import paper_names
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
     ProtocolCatalog,
@@ -76,7 +75,10 @@ class Study:
         self.calibrators = CalibratorCatalog(self.config.calibrators)
         self.probes = ComponentCatalog("probe", self.config.probes)
         checks.check_folders(self.config)
-        self.papers: list[Paper] = [paper(self.home, name, "papers") for name in self.config.papers]
+        known = paper_names(self.home)
+        for name in self.config.papers:
+            if name not in known:
+                raise unknown_id("paper", name, known, "papers")
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(self.config.overrides):

@@ -93,7 +93,7 @@ def figure_kinds() -> tuple[FigureKind, ...]:
     of_papers = []
     for module, figure in paper_modules(home()).figures.items():
         content = cast(FigureContent, importlib.import_module(module))
-        of_papers.append(FigureKind(figure.id, figure.title, figure.category, content, figure.each))
+        of_papers.append(FigureKind(**figure, content=content))
     return (*FIGURES, *of_papers)
 
 

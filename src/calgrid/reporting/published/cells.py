@@ -3,19 +3,22 @@ difference.
 """
 
 import itertools
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import CellKey, DeclaredTable, Paper
-from calgrid.configuration.papers import cell_key, matches
-from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
+from calgrid.reporting.published.declared import (
+    COORDINATES,
+    Entry,
+    Paper,
+    PaperTable,
+    papers_of,
+    run_method,
+)
+from calgrid.reporting.published.marks import marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
-from calgrid.reporting.published.own import Own, own_entries, own_names
 from calgrid.reporting.study import UNCALIBRATED, StudyData, named_calibrators
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.verdicts import decided_by
@@ -31,10 +34,9 @@ from calgrid.storage.schema import (
 from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+PRINTED = ["published", "published_std", "suspect"]
 #: protocol and checkpoint of a table without runs
 NOWHERE = ("", "")
-#: ``spread`` of a table whose cells vary over seeds of the calibrator
-FITS = "calibrator_seeds"
 #: coordinates of a cell that are columns of the resamples
 RESAMPLED = ("dataset", "backbone", "method", "metric")
 #: stages of the costs whose seconds are summed to ``train_seconds``
@@ -42,8 +44,8 @@ TRAINING = ("first_stage", "train")
 
 
 class FilledTable(NamedTuple):
-    """A table as declared, the further rows and columns of the study, its frame, and the values of
-    its cells for each seed.
+    """A table as declared, its rows and columns in print and behind them those of the study, its
+    frame, and the values of its cells for each seed.
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
     says, of the metric that decides about each cell, with ranks for each seed that has all ranked
@@ -51,8 +53,9 @@ class FilledTable(NamedTuple):
     cells fitted on a random part of the scored images; else it is None.
     """
 
-    declared: DeclaredTable
-    own: Own
+    declared: PaperTable
+    rows: Sequence[Entry]
+    columns: Sequence[Entry]
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
@@ -62,10 +65,6 @@ class FilledTable(NamedTuple):
 def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint
     with results.
-
-    Parameters
-    ----------
-    paper : entry of the manifest (see :func:`calgrid.configuration.papers.paper`).
 
     Yields
     ------
@@ -77,62 +76,67 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     configuration) share a frame, under the name of the line. Without results, protocol and
     checkpoint are empty, and only published numbers are present.
     """
-    tables, places, deciding = _with_own(data, _tables(paper)), [], []
-    for declared, _, cells in tables:
-        places.append(_places(declared, cells))
+    printed, names = _printed(paper), _own_names(data, paper)
+    laid, places, deciding = [], [], []
+    for table in paper.tables:
+        rows = [*table.printed_rows, *table.own_rows(names)]
+        columns = [*table.printed_columns, *table.own_columns(names)]
+        laid.append((table, rows, columns, _cells(table, rows, columns, printed)))
+        places.append(_places(table, laid[-1][-1]))
         found = places[-1].assign(metric=decided_by(places[-1]["metric"]))
         deciding.append(found[found["metric"] != ""])
     metrics = _metrics(data, pd.concat([*places, *deciding]))
-    for (declared, own, cells), needed, decided in zip(tables, places, deciding, strict=True):
-        fits = declared["spread"] == FITS
-        over: Literal["seed", "fit_seed"] = "fit_seed" if fits else "seed"
+    for (table, rows, columns, cells), needed, decided in zip(laid, places, deciding, strict=True):
+        over: Literal["seed", "fit_seed"] = "fit_seed" if table.of_fits else "seed"
         values = cell_runs(metrics, needed, over)
         runs = cell_runs(metrics, decided, over)
         draws = cell_draws(read_resamples(data, decided), decided, over)
         means = cell_means(values, data.level)
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
-        sections = [_section(declared, cells, keys, part) for keys, part in parts]
+        sections = [_section(table, cells, keys, part) for keys, part in parts]
         frame = _without_empty(pd.concat(sections, ignore_index=True))
-        runs = pd.concat([runs, *_rank_runs(declared, cells, values)], ignore_index=True)
-        redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if fits else None
-        yield FilledTable(declared, own, frame, runs, draws, redrawn)
+        runs = pd.concat([runs, *_rank_runs(table, cells, values)], ignore_index=True)
+        redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if table.of_fits else None
+        yield FilledTable(table, rows, columns, frame, runs, draws, redrawn)
 
 
-def _with_own(
-    data: StudyData, tables: Sequence[tuple[DeclaredTable, pd.DataFrame]]
-) -> list[tuple[DeclaredTable, Own, pd.DataFrame]]:
-    """Tables of a paper, with rows and columns for what none of them names."""
-    named: dict[str, set[str]] = {"method": set(), "calibrator": {UNCALIBRATED}}
-    for declared, cells in tables:
-        named["method"] |= {*_places(declared, cells)["method"]}
-        named["calibrator"] |= {*cells["calibrator"]}
-    names = own_names(data, named)
+def _printed(paper: Paper) -> pd.DataFrame:
+    """Printed numbers of a paper, the first of each cell of a table."""
+    numbers = printed_numbers(read_published([paper.published]))
+    numbers = numbers.assign(published=numbers["value"], published_std=numbers.get("std", np.nan))
+    return numbers.drop_duplicates(["table", *PUBLISHED_PLACE])
+
+
+def _own_names(data: StudyData, paper: Paper) -> dict[str, list[str]]:
+    """Methods and calibrators with results that no table of a paper names, by axis."""
+    named: dict[str, set[object]] = {"method": set(), "calibrator": {UNCALIBRATED}}
+    for table in paper.tables:
+        for cell in table.cells:
+            named["calibrator"].add(cell["calibrator"])
+            named["method"].update(place["method"] for place in table.places(cell))
+    own = {}
+    for axis, known in named.items():
+        found = data.distinct(METRICS, [axis])[axis].astype(str)
+        own[axis] = [name for name in found if name not in known]
+    return own
+
+
+def _cells(
+    table: PaperTable, rows: Sequence[Entry], columns: Sequence[Entry], printed: pd.DataFrame
+) -> pd.DataFrame:
+    """Cells of a table in reading order, those in print first, with the published numbers."""
     found = []
-    for declared, cells in tables:
-        parts, own = [cells], own_entries(declared, names)
-        if own.rows or own.columns:
-            parts.append(_own_cells(declared, own))
-        found.append((declared, own, pd.concat(parts, ignore_index=True)))
-    return found
-
-
-def _own_cells(declared: DeclaredTable, own: Own) -> pd.DataFrame:
-    """Cells of further rows and columns, numbered behind those of the paper."""
-    rows, columns = [*declared["rows"], *own.rows], [*declared["columns"], *own.columns]
-    places = []
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            if i >= len(declared["rows"]) or j >= len(declared["columns"]):
-                places.append({"row": i, "column": j, **cell_key(declared, row, column)})
-    nothing = {"published": math.nan, "published_std": math.nan, "suspect": ""}
-    return _coordinates(declared, places).assign(own=True, **nothing)
-
-
-def _coordinates(declared: DeclaredTable, places: Sequence[CellKey]) -> pd.DataFrame:
-    """Cells of a table by their coordinates."""
-    is_mean = [len(list(expanded(place, declared["means"]))) > 1 for place in places]
-    cells = pd.DataFrame(places)[["row", "column", *COORDINATES]]
-    return cells.assign(is_mean=is_mean, own=False)
+    for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+        cell = table.cell(row, column)
+        is_mean, own = len(table.places(cell)) > 1, row.own or column.own
+        found.append({"row": i, "column": j, **cell, "is_mean": is_mean, "own": own})
+    cells = pd.DataFrame(found).sort_values("own", kind="stable", ignore_index=True)
+    place = list(PUBLISHED_PLACE)
+    keyed = cells.assign(method=list(map(run_method, cells.to_dict("records"))))[place]
+    of_table = printed.loc[printed["table"] == table.number, [*place, *PRINTED]]
+    beside = keyed.merge(of_table, on=place, how="left").fillna({"suspect": ""})
+    order = ["row", "column", *COORDINATES, "is_mean", "own"]
+    return cells[order].assign(**beside[PRINTED])
 
 
 def _without_empty(frame: pd.DataFrame) -> pd.DataFrame:
@@ -145,31 +149,6 @@ def _without_empty(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[kept].reset_index(drop=True)
 
 
-def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
-    """Tables of a paper as declared, each with its cells."""
-    printed = printed_numbers(read_published([home() / paper["published"]]))
-    tables = []
-    for declared in paper["tables"]:
-        of_table = printed[printed["table"] == declared["table"]]
-        tables.append((declared, _cells(declared, of_table)))
-    return tables
-
-
-def _cells(declared: DeclaredTable, printed: pd.DataFrame) -> pd.DataFrame:
-    """Cells of a table in reading order, with the published numbers."""
-    rows = []
-    for i, row in enumerate(declared["rows"]):
-        for j, column in enumerate(declared["columns"]):
-            rows.append({"row": i, "column": j, **cell_key(declared, row, column)})
-    cells = _coordinates(declared, rows)
-    place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
-    found = printed.assign(published=printed["value"], published_std=printed.get("std", np.nan))
-    found = found.drop_duplicates(place)[[*place, *numbers]]
-    keyed = cells.assign(method=list(map(run_method, rows)))[place]
-    beside = keyed.merge(found, on=place, how="left").fillna({"suspect": ""})
-    return cells.assign(**beside[numbers])
-
-
 def printed_cells(data: StudyData) -> pd.DataFrame:
     """Published numbers in the tables of the papers that a study names, with the study's names of
     methods.
@@ -178,47 +157,24 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     second stage, the calibrator with what it was fitted on unless val), ``published`` and
     ``published_std``, in the unit of the metric.
     """
-    parts = []
-    for paper in data.manifest.get("papers", ()):
-        parts += [cells for _, cells in _tables(paper)]
     names = [*COORDINATES, "published", "published_std"]
-    if not parts:
-        return pd.DataFrame(columns=names)
-    cells = pd.concat(parts, ignore_index=True)
+    parts = [pd.DataFrame(columns=[*names, "suspect"])]
+    for paper in papers_of(data.manifest):
+        printed = _printed(paper)
+        for table in paper.tables:
+            parts.append(_cells(table, table.printed_rows, table.printed_columns, printed))
+    cells = pd.concat(parts[1:] or parts, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
     methods = list(map(run_method, cells.to_dict("records")))
     return named_calibrators(cells.assign(method=methods))[names]
 
 
-def run_method(place: CellKey) -> str:
-    """Method of a cell, including its second stage."""
-    if place["stage"] == "none":
-        return place["method"]
-    return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
-
-
-def _places(declared: DeclaredTable, cells: pd.DataFrame) -> pd.DataFrame:
+def _places(table: PaperTable, cells: pd.DataFrame) -> pd.DataFrame:
     """Places that each cell averages over; without ranks, which are computed from other cells."""
-    rows = []
-    for number, cell in cells[~cells["metric"].isin(list(declared["ranks"]))].iterrows():
-        places = expanded({**cell, "cell": number}, declared["means"])
-        rows += [{**at, "method": run_method(at)} for at in places]
+    measured, rows = cells.loc[~cells["metric"].isin(list(table.ranks)), list(COORDINATES)], []
+    for number, cell in measured.to_dict("index").items():
+        rows += [{**place, "cell": number} for place in table.places(cell)]
     return named_calibrators(pd.DataFrame(rows))[["cell", *AXES]]
-
-
-def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    """Places that a place averages over; each entry of ``means`` is applied once, to the places
-    that it matches.
-    """
-    over: dict[str, Sequence[Any]] = {}
-    later = [mean for mean in means if not matches(place, mean["where"])]
-    for mean in means:
-        over |= mean["over"] if matches(place, mean["where"]) else {}
-    if not over:
-        yield place
-        return
-    for values in itertools.product(*over.values()):
-        yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
 
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
@@ -233,8 +189,12 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
         & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])
     ]
     parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
-    found = pd.concat(parts, ignore_index=True)
-    return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
+    return _in_lines(data, pd.concat(parts, ignore_index=True))
+
+
+def _in_lines(data: StudyData, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the name of the line in place of its protocols."""
+    return rows.assign(protocol=rows["protocol"].replace(data.manifest.get("lines", {})))
 
 
 def timed_rows(
@@ -263,8 +223,8 @@ def timed_rows(
 
 def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     """Metrics of the places on resamples; protocols have the name of their line."""
-    frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in RESAMPLED})
-    return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
+    wanted = {axis: set(places[axis]) for axis in RESAMPLED}
+    return _in_lines(data, data.rows(RESAMPLES, **wanted))
 
 
 def cell_draws(
@@ -287,36 +247,34 @@ def cell_draws(
 
 
 def _rank_runs(
-    declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame
+    table: PaperTable, cells: pd.DataFrame, runs: pd.DataFrame
 ) -> Iterator[pd.DataFrame]:
     """Ranks for each seed with all ranked cells, as rows of ``runs``."""
     cells = cells[~cells["own"]]
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
-        for rank, metric in declared["ranks"].items():
+        for rank, metric in table.ranks.items():
             is_rank, ranked = cells["metric"] == rank, cells["metric"] == metric
             if frame.loc[ranked, "value"].notna().all():
-                places = cells.loc[is_rank, "row"].map(row_ranks(declared, frame, "value", metric))
+                places = cells.loc[is_rank, "row"].map(row_ranks(table, frame, "value", metric))
                 facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
                 yield pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
 
 
 def _section(
-    declared: DeclaredTable, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
+    table: PaperTable, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
 ) -> pd.DataFrame:
     """Cells with our numbers for one protocol and checkpoint."""
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
-    for rank, ranked in declared["ranks"].items():
-        places = row_ranks(declared, frame[~frame["own"]], "ours", ranked)
+    for rank, ranked in table.ranks.items():
+        places = row_ranks(table, frame[~frame["own"]], "ours", ranked)
         is_rank = frame["metric"] == rank
         frame.loc[is_rank, "ours"] = frame.loc[is_rank, "row"].map(places)
         frame.loc[is_rank & frame["ours"].notna(), "n_ranked"] = len(places)
     doubted = frame["suspect"] != ""
-    partial = frame["n_ranked"] < len(declared["rows"])  # ranks among fewer rows cannot be compared
+    partial = frame["n_ranked"] < len(table.printed_rows)  # ranks among fewer do not compare
     frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
-    frame["ours_mark"] = marks(declared, frame, "ours")
-    frame["published_mark"] = marks(declared, frame, "published", exclude=doubted)
-    for place, (name, value) in enumerate(zip(SECTION, keys, strict=True)):
-        frame.insert(place, name, value)
-    return frame
+    frame["ours_mark"] = marks(table, frame, "ours", frame["ours"].isna())
+    frame["published_mark"] = marks(table, frame, "published", doubted)
+    return frame.assign(**dict(zip(SECTION, keys, strict=True)))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Claim, DeclaredTable, Paper
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import FITS, NOWHERE, FilledTable
-from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
+from calgrid.reporting.published.cells import NOWHERE, FilledTable
+from calgrid.reporting.published.declared import COORDINATES, Case, Claim, Paper, PaperTable
+from calgrid.reporting.published.marks import lower_is_better
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.published.run_tests import (
     CONFIRMED,
@@ -43,18 +43,16 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     Parameters
     ----------
     data : the study.
-    papers : entries of the manifest, each with its filled tables.
+    papers : papers with their filled tables.
     """
     frames: list[pd.DataFrame] = []
     sections: list[Section] = []
     for paper, tables in papers:
-        if not paper["claims"]:
-            continue
-        by_id = {table.declared["id"]: table for table in tables}
+        by_number = {table.declared.number: table for table in tables}
         rows: dict[tuple[str, str], list[list[Cell]]] = defaultdict(list)
-        for claim in paper["claims"]:
-            checked = _Checked(claim, by_id[claim["table"]], data.level)
-            frames.append(checked.frame.assign(paper=paper["name"]))
+        for claim in paper.claims:
+            checked = _Checked(claim, by_number[str(claim.table)], data.level)
+            frames.append(checked.frame.assign(paper=paper.name))
             # a claim is listed only where it has a test, as runs of different protocols may be
             # about different tables
             for place in checked.places or [NOWHERE]:
@@ -63,10 +61,10 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
             where = f"protocol {place[0]}, {place[1]} checkpoint"
             if place == NOWHERE:
                 where = "no two runs of ours to compare"
-            sections.append(Section(f"{paper['name']}: {where}", HEADER, rows[place]))
-        if unchecked := paper["unchecked"]:
-            reasons = [[words(each["text"]), words(each["reason"])] for each in unchecked]
-            sections.append(Section(f"{paper['name']}: without a verdict", UNCHECKED, reasons))
+            sections.append(Section(f"{paper.name}: {where}", HEADER, rows[place]))
+        if paper.unchecked:
+            reasons = [list(map(words, each)) for each in paper.unchecked]
+            sections.append(Section(f"{paper.name}: without a verdict", UNCHECKED, reasons))
     if not sections:
         return None
     frame = pd.concat(frames, ignore_index=True)
@@ -107,10 +105,10 @@ class _Checked:
 
     def __init__(self, claim: Claim, table: FilledTable, level: float) -> None:
         self.claim, self.table = claim, table
-        self.pairs = _pairs(claim, table)
-        self.of_fits = table.declared["spread"] == FITS
+        self.cases = claim.cases(table.declared)
+        self.pairs = _pairs(self.cases, claim.margin, table)
         self.tests = claim_tests(
-            table.runs, self.pairs[_TESTED], table.draws, table.redrawn, claim["margin"], level
+            table.runs, self.pairs[_TESTED], table.draws, table.redrawn, claim.margin, level
         )
 
     @property
@@ -128,23 +126,23 @@ class _Checked:
         tests = self.tests.drop(columns=[*asked, "metric"])
         found = tests.merge(self.pairs.drop(columns=asked), on=["cell", "rival"])
         return found.assign(
-            claim=self.claim["id"],
-            margin=self.claim["margin"],
+            claim=self.claim.id,
+            margin=self.claim.margin,
             decided_by=decided_by(found["metric"]),
         )
 
     def row(self, place: tuple[str, str]) -> list[Cell]:
         """Row of the claim for a protocol and checkpoint."""
         tests = self.tests[(self.tests[list(SECTION)] == list(place)).all(axis=1)]
-        cases = len(self.claim["cases"])
-        found = claim_verdict(tests, cases, self.claim["at_least"])
+        cases = len(self.cases)
+        found = claim_verdict(tests, cases, self.claim.at_least or cases)
         confirmed, refuted, present = found["confirmed"], found["refuted"], found["present"]
         counts = [confirmed, refuted, cases - confirmed - refuted]
         # cells in which the published numbers agree with the claim, by the digits printed
         known = self.pairs[self.pairs["printed"].notna()]
         holds = known.groupby("case")["printed"].agg(lambda agree: bool(agree.all()))
         return [
-            words(self.claim["text"]),
+            words(self.claim.text),
             Cell(found["verdict"], bold=found["verdict"] != OPEN),
             *(Cell(str(count), sort=count) for count in counts),
             Cell(f"{present} of {cases}", sort=present),
@@ -160,10 +158,10 @@ class _Checked:
             return Cell(text.NOTHING)
         if found["present"] == 0:
             return Cell("runs are missing")
-        if tests["metric"].isin(list(self.table.declared["ranks"])).any():
+        if tests["metric"].isin(list(self.table.declared.ranks)).any():
             return Cell(NO_RANKS)
-        lacking = ["runs"] if found["present"] < len(self.claim["cases"]) else []
-        if self.of_fits or tests["std_test"].isna().any():
+        lacking = ["runs"] if found["present"] < len(self.cases) else []
+        if self.table.declared.of_fits or tests["std_test"].isna().any():
             if tests["std_test"].isna().any():
                 lacking.append("resamples of the test images")
             return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
@@ -174,45 +172,39 @@ class _Checked:
         return Cell(said + more, sort=needed)
 
 
-def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:
+def _pairs(cases: Sequence[Case], margin: float, table: FilledTable) -> pd.DataFrame:
     """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published
     numbers agree?
     """
-    declared, frame = table.declared, table.frame
-    size = len(declared["rows"]) * len(declared["columns"])
-    cells = frame.iloc[:size].set_index(
-        frame["row"][:size] * len(declared["columns"]) + frame["column"][:size]
-    )
-    rows = []
-    for number, case in enumerate(claim["cases"]):
-        mine = cells.loc[case["cell"]]
+    declared, rows = table.declared, []
+    cells = table.frame.iloc[: len(declared.cells)]  # those in print come first, row by row
+    for number, case in enumerate(cases):
+        mine = cells.loc[case.cell]
         lower = lower_is_better(mine["metric"])
-        for rival in case["rivals"]:
+        for rival in case.rivals:
             other = cells.loc[rival]
             rows.append(
                 {
                     "case": number,
-                    "cell": case["cell"],
+                    "cell": case.cell,
                     "rival": rival,
                     "lower_is_better": lower,
-                    "n_rivals": len(case["rivals"]),
+                    "n_rivals": len(case.rivals),
                     **{name: mine[name] for name in COORDINATES},
                     "rival_method": other["method"],
                     "rival_stage": other["stage"],
                     "rival_calibrator": other["calibrator"],
-                    "printed": _holds(declared, mine, other, claim["margin"]),
+                    "printed": _holds(declared, mine, other, margin),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _holds(
-    declared: DeclaredTable, mine: pd.Series, rival: pd.Series, margin: float
-) -> bool | None:
+def _holds(declared: PaperTable, mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
     """Do the published numbers agree with the claim, by the digits printed? None if one is missing
     or suspect.
     """
-    in_print = functools.partial(shown, declared, mine["metric"])
+    in_print = functools.partial(declared.shown, mine["metric"])
     gain = in_print(mine["published"]) - in_print(rival["published"])
     if math.isnan(gain) or mine["suspect"] or rival["suspect"]:
         return None

@@ -9,31 +9,28 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Paper
 from calgrid.reporting import text
 from calgrid.reporting.index import PAPER_FIGURES
+from calgrid.reporting.published.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
-#: what a figure of a paper is about, in words, in the order in which missing ones are named
-AXES = (
-    ("method", "methods"),
-    ("calibrator", "calibrators"),
-    ("shift", "shifts"),
-    ("dataset", "data sets"),
-    ("backbone", "backbones"),
-)
 #: missing runs are named up to this number; further ones are counted
 NAMED = 4
 Entry = Mapping[str, Any]
 
 
 def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
-    """Lists of the figures of the papers that the study names, one table per paper with figures.
+    """Lists of the figures of the papers that the study names: see :func:`figure_list`."""
+    return [figure_list(data, paper, drawn) for paper in papers_of(data.manifest)]
 
-    Their frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was
+
+def figure_list(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
+    """List of the figures of a paper.
+
+    Its frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was
     drawn) and ``state``: ``drawn``, missing runs, or missing data; one row per file, or one row for
     a figure without files.
 
@@ -41,13 +38,8 @@ def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
     ----------
     drawn : index entries of the study's figures (see :func:`calgrid.reporting.index.read_index`).
     """
-    papers = data.manifest.get("papers", ())
-    return [_listed(data, paper, drawn) for paper in papers if paper.get("figures")]
-
-
-def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     rows, cells = [], []
-    for wanted in paper["figures"]:
+    for wanted in paper.figures:
         for row in _rows(data, wanted, drawn):
             link = f"#figure-{row['id']}" if row["id"] else ""
             drawing = Cell(row["id"] or text.NOTHING, link=link)
@@ -56,8 +48,8 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
             rows.append(row)
     frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
     return Table(
-        f"{paper['name']}_figures",
-        f"Figures of {paper['name']}",
+        f"{paper.name}_figures",
+        f"Figures of {paper.name}",
         PAPER_FIGURES,
         "Figures of the paper, paraphrased, and our figures with the same content. If a figure "
         "was not drawn, the state says what is missing; add it to the configuration of the study "
@@ -67,30 +59,28 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     )
 
 
-def _rows(
-    data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]
-) -> list[dict[str, str]]:
+def _rows(data: StudyData, wanted: PrintedFigure, drawn: Sequence[Entry]) -> list[dict[str, str]]:
     """One row per file of ours that shows a figure of the paper, or one row that says why there is
     none.
     """
-    row = {name: wanted[name] for name in ("figure", "number", "shows", "note")}
+    row = {name: getattr(wanted, name) for name in ("figure", "number", "shows", "note")}
     missing = _missing(data, wanted)
     state = f"{DRAWN}; {missing}" if missing else DRAWN
-    of_kind = [entry for entry in drawn if entry["figure"] == wanted["figure"]]
+    of_kind = [entry for entry in drawn if entry["figure"] == wanted.figure]
     found = [entry for entry in of_kind if _about(entry["place"], wanted)]
     if not found:
         found, state = [{"id": "", "file": ""}], "nothing to draw"
-        if wanted["figure"]:
-            needs = wanted["needs"] or "what it is drawn from is in none of the runs"
+        if wanted.figure:
+            needs = wanted.needs or "what it is drawn from is in none of the runs"
             state = f"not drawn; {missing or f'data are missing: {needs}'}"
     return [{**row, "id": ours["id"], "file": ours["file"], "state": state} for ours in found]
 
 
-def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
+def _missing(data: StudyData, wanted: PrintedFigure) -> str:
     """Wanted runs that the study lacks, in words; empty if it has all."""
     runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
-        axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
+        axes = filter(None, (wanted.dataset, wanted.backbone, wanted.method))
         return f"runs are missing: {_named([*map('/'.join, itertools.product(*axes))])}"
     present: dict[str, set[str]] = defaultdict(set, calibrator=set(data.calibrators))
     for run in runs:
@@ -99,16 +89,16 @@ def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
         for axis in ("method", "dataset", "backbone"):
             present[axis].add(run["key"][axis])
     sentences = []
-    for axis, noun in AXES:
-        absent = [name for name in wanted[axis] if name not in present[axis]]
+    for axis, noun in FIGURE_AXES.items():
+        absent = [name for name in getattr(wanted, axis) if name not in present[axis]]
         if absent:
             sentences.append(f"{noun} are missing: {_named(absent)}")
     return "; ".join(sentences)
 
 
-def _about(place: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    for axis in ("dataset", "backbone"):
-        if wanted[axis] and place.get(axis, wanted[axis][0]) not in wanted[axis]:
+def _about(place: Mapping[str, Any], wanted: PrintedFigure) -> bool:
+    for axis, names in {"dataset": wanted.dataset, "backbone": wanted.backbone}.items():
+        if names and place.get(axis, names[0]) not in names:
             return False
     return True
 

@@ -1,28 +1,15 @@
 """Marks of best and second in a paper's table, and mean ranks, both by the digits shown."""
 
-from typing import get_args
-
 import pandas as pd
 
-from calgrid.configuration.manifest import DeclaredTable
-from calgrid.configuration.paper_model import Axis
 from calgrid.metrics import METRICS
+from calgrid.reporting.published.declared import COORDINATES, PaperTable
 from calgrid.statistics import mean_ranks
 
-#: coordinates of a cell in a paper's table, before a second stage becomes a method
-COORDINATES: tuple[str, ...] = get_args(Axis)
 BEST, SECOND = "best", "second"
 BEST_PLACE = 1
 #: least number of competing cells for a mark of the second
 FEWEST_FOR_SECOND = 3
-
-
-def scale(declared: DeclaredTable, metric: str) -> float:
-    """Factor from numbers in files to numbers shown."""
-    if metric in declared["ranks"]:
-        return 1.0
-    share = metric in METRICS and METRICS[metric].unit == "fraction"
-    return declared["scale"] or (100.0 if share else 1.0)
 
 
 def lower_is_better(metric: str) -> bool | None:
@@ -30,14 +17,7 @@ def lower_is_better(metric: str) -> bool | None:
     return METRICS[metric].lower_is_better if metric in METRICS else True
 
 
-def shown(declared: DeclaredTable, metric: str, value: float) -> float:
-    """Value as the table shows it."""
-    return float(f"{scale(declared, metric) * value:.{declared['digits']}f}")
-
-
-def marks(
-    declared: DeclaredTable, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None
-) -> pd.Series:
+def marks(table: PaperTable, frame: pd.DataFrame, column: str, exclude: pd.Series) -> pd.Series:
     """Best and second of the cells that compete: equal in all coordinates but those of
     ``best_over``.
 
@@ -46,18 +26,16 @@ def marks(
 
     Parameters
     ----------
-    declared : table (see :func:`calgrid.configuration.papers.paper`).
     frame : one row per cell with ``COORDINATES`` and the numbers in ``column``.
     exclude : cells that do not compete.
     """
     found = pd.Series("", index=frame.index)
-    values = frame[column] if exclude is None else frame[column].mask(exclude)
-    present = frame.assign(number=values).dropna(subset="number")
-    if present.empty or not declared["best_over"]:
+    present = frame.assign(number=frame[column].mask(exclude)).dropna(subset="number")
+    if present.empty:
         return found
     numbers = zip(present["metric"], present["number"], strict=True)
-    present["number"] = [shown(declared, metric, value) for metric, value in numbers]
-    rivals = [axis for axis in COORDINATES if axis not in declared["best_over"]]
+    present["number"] = [table.shown(metric, value) for metric, value in numbers]
+    rivals = [axis for axis in COORDINATES if axis not in table.best_over]
     for keys, group in present.groupby(rivals, sort=False):
         lower = lower_is_better(keys[rivals.index("metric")])
         if len(group) > 1 and lower is not None:
@@ -68,7 +46,7 @@ def marks(
     return found
 
 
-def row_ranks(declared: DeclaredTable, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
+def row_ranks(table: PaperTable, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
     """Mean rank of each row over the columns with a metric; ties share the smaller rank.
 
     Rows with a missing number are left out; fewer than two rows have no ranks.
@@ -79,7 +57,7 @@ def row_ranks(declared: DeclaredTable, frame: pd.DataFrame, column: str, metric:
         ``column``.
     """
     cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
-    numbers = cells[column].map(lambda value: shown(declared, metric, value), na_action="ignore")
+    numbers = cells[column].map(lambda value: table.shown(metric, value), na_action="ignore")
     scores = cells.assign(number=numbers).pivot(index="column", columns="row", values="number")
     scores = scores.dropna(axis="columns")
     if scores.shape[1] < 2:

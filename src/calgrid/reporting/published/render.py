@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import DeclaredTable, Manifest, ManifestPaper
+from calgrid.configuration.manifest import Manifest
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import FITS, NUMBERS, FilledTable
-from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
+from calgrid.reporting.published.cells import NUMBERS, PRINTED, FilledTable
+from calgrid.reporting.published.declared import COORDINATES, Paper, PaperTable
+from calgrid.reporting.published.marks import BEST, SECOND
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
@@ -26,16 +27,15 @@ AXES = {
     "severity": "Severity",
     "metric": "Metric",
 }
-COLUMNS = [*SECTION, "row", "column", *COORDINATES, *NUMBERS]
-COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
+COLUMNS = [*SECTION, "row", "column", *COORDINATES, *NUMBERS, *PRINTED]
+COLUMNS += ["difference", "ours_mark", "published_mark"]
 
 
-def paper_table(data: StudyData, paper: ManifestPaper, table: FilledTable) -> Table:
+def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
     """A table of a paper; its frame has all numbers, unrounded: fractions, nats, seconds and ranks.
 
     Parameters
     ----------
-    data, paper : the study, and its entry of the paper.
     table : see :func:`calgrid.reporting.published.cells.filled_tables`.
     """
     declared, frame, sections = table.declared, table.frame, []
@@ -45,13 +45,11 @@ def paper_table(data: StudyData, paper: ManifestPaper, table: FilledTable) -> Ta
             heading = f"Protocol {protocol}, {checkpoint} checkpoint"
         sections.append(_section(table, heading, part))
     caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
-    names = declared["id"], declared["title"], "Published numbers"
+    names = f"{paper.name}_{declared.id}", declared.title, "Published numbers"
     return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
 
 
-def _of_runs(
-    declared: DeclaredTable, frame: pd.DataFrame, manifest: Manifest, paper: ManifestPaper
-) -> str:
+def _of_runs(declared: PaperTable, frame: pd.DataFrame, manifest: Manifest, paper: Paper) -> str:
     """What to say of our runs in a table: the note on the runs of the paper's study where they are
     these runs, else what the protocols of the study do.
     """
@@ -59,25 +57,25 @@ def _of_runs(
     papers_own, others = [], []
     for section in filter(None, frame["protocol"].unique()):
         of_section = [name for name in protocols if lines.get(name, name) == section]
-        if of_section and set(of_section) <= {*paper.get("own_protocols", ())}:
+        if of_section and set(of_section) <= {*paper.own_protocols}:
             papers_own.append(section)
         else:
             others += [f"Protocol {name}: {protocols[name]}." for name in of_section]
     said = []
-    if papers_own and declared["study_note"]:
+    if papers_own and declared.study_note:
         said += [f"On protocol {text.listed(papers_own)}:"] if others else []
-        said.append(declared["study_note"])
+        said.append(declared.study_note)
     if others:
         others.append(
             "Hyper-parameters are those of the configuration of this study; "
-            f"config/papers/{paper['name']}/study.yaml has those that we take for the paper's."
+            f"config/papers/{paper.name}/study.yaml has those that we take for the paper's."
         )
     return " ".join([*said, *others])
 
 
-def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: str) -> str:
+def _caption(declared: PaperTable, frame: pd.DataFrame, level: float, runs: str) -> str:
     """Meaning of the cells."""
-    over = text.listed([AXES[axis].lower() for axis in declared["best_over"]] or ["nothing"])
+    over = text.listed([AXES[axis].lower() for axis in declared.best_over] or ["nothing"])
     ranked = "'of n' after a rank: n rows have all numbers." if frame["n_ranked"].any() else ""
     own = ""
     if frame["own"].any():
@@ -95,7 +93,7 @@ def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: s
         ranked,
         own,
         doubted,
-        declared["note"],
+        declared.note,
         runs,
         "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
         "together with accuracy, NLL and Brier score, which are in the other tables.",
@@ -103,10 +101,10 @@ def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: s
     return " ".join(filter(None, sentences))
 
 
-def _small(declared: DeclaredTable, frame: pd.DataFrame, level: float) -> str:
+def _small(declared: PaperTable, frame: pd.DataFrame, level: float) -> str:
     """Meaning of the small text."""
     single = "for n=1, a bootstrap interval over test images, if available."
-    if declared["spread"] != FITS:
+    if not declared.of_fits:
         return f"Small: {100 * level:g} % interval of the mean over n seeds; {single}"
     drawn = ""
     if frame["fit_on"].isin(DRAWN).any():
@@ -121,33 +119,31 @@ def _small(declared: DeclaredTable, frame: pd.DataFrame, level: float) -> str:
 
 def _section(table: FilledTable, heading: str, frame: pd.DataFrame) -> Section:
     """Cells of one protocol and checkpoint."""
-    declared, own = table.declared, table.own
-    header = [AXES[axis] for axis in declared["row_axes"]]
-    behind = len(header) + len(declared["columns"])
-    columns = [*declared["columns"], *own.columns]
+    declared = table.declared
+    header = [AXES[axis] for axis in declared.row_axes]
+    behind = len(header) + len(declared.printed_columns)
     for number in sorted({*frame["column"]}):
-        names = dict.fromkeys(text.name(part) for part in columns[number]["heading"] if part)
+        names = dict.fromkeys(text.name(part) for part in table.columns[number].heading if part)
         header.append(" ".join(names))
     lines = dict[int, list[Cell]]()
-    rows = [*declared["rows"], *own.rows]
     for cell in frame.sort_values(["row", "column"]).to_dict("records"):
-        line = lines.setdefault(cell["row"], list(map(words, rows[cell["row"]]["heading"])))
+        line = lines.setdefault(cell["row"], list(map(words, table.rows[cell["row"]].heading)))
         line.append(_cell(declared, cell))
     return Section(
         heading,
         header,
         list(lines.values()),
-        ruled_row=len(declared["rows"]) if len(lines) > len(declared["rows"]) else None,
+        ruled_row=len(declared.printed_rows) if len(lines) > len(declared.printed_rows) else None,
         ruled_column=behind if len(header) > behind else None,
     )
 
 
-def _cell(declared: DeclaredTable, cell: Mapping[str, Any]) -> Cell:
+def _cell(declared: PaperTable, cell: Mapping[str, Any]) -> Cell:
     """Our number, the published one and their difference."""
     printed = None
     if not math.isnan(cell["published"]):
         spread = ""
-        if declared["spread"] == FITS and not math.isnan(cell["published_std"]):
+        if declared.of_fits and not math.isnan(cell["published_std"]):
             spread = f"± {_number(declared, cell, 'published_std')}"
         doubt = "?" if cell["suspect"] else ""
         printed = Cell(
@@ -170,20 +166,18 @@ def _cell(declared: DeclaredTable, cell: Mapping[str, Any]) -> Cell:
     )
 
 
-def _beside(declared: DeclaredTable, cell: Mapping[str, Any]) -> str:
+def _beside(declared: PaperTable, cell: Mapping[str, Any]) -> str:
     """Interval and number of seeds, or the number of ranked rows if some are missing."""
     if not math.isnan(cell["n_ranked"]):
-        return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(declared["rows"]) else ""
+        return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(declared.printed_rows) else ""
     if math.isnan(cell["n_seeds"]):
         return ""
-    if declared["spread"] == FITS and not math.isnan(cell["std"]):
+    if declared.of_fits and not math.isnan(cell["std"]):
         return f"± {_number(declared, cell, 'std')} n={cell['n_seeds']:.0f}"
     ends = [_number(declared, cell, end) for end in ("ci_low", "ci_high")]
     interval = "" if math.isnan(cell["ci_low"]) else f"[{', '.join(ends)}] "
     return f"{interval}n={cell['n_seeds']:.0f}"
 
 
-def _number(
-    declared: DeclaredTable, cell: Mapping[str, Any], name: str, signed: bool = False
-) -> str:
-    return text.decimal(scale(declared, cell["metric"]) * cell[name], declared["digits"], signed)
+def _number(declared: PaperTable, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:
+    return text.decimal(declared.factor(cell["metric"]) * cell[name], declared.digits, signed)

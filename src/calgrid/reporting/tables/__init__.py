@@ -5,7 +5,7 @@ Tables of the papers that the study names are written too, also in HTML.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from calgrid.configuration.home import home
@@ -14,6 +14,7 @@ from calgrid.configuration.papers import paper_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
+from calgrid.reporting.published.declared import Paper, papers_of
 from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked, named
@@ -74,13 +75,12 @@ def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
             yield named(marked(table, data), data)
 
 
-def paper_tables(data: StudyData) -> list[Table]:
-    """Claims and tables of the papers that the study names."""
-    declared = data.manifest.get("papers", ())
-    papers = [(paper, list(filled_tables(data, paper))) for paper in declared]
-    checked = claims_table(data, papers)
+def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
+    """Claims and tables of papers."""
+    filled = [(paper, list(filled_tables(data, paper))) for paper in papers]
+    checked = claims_table(data, filled)
     found = [] if checked is None else [checked]
-    for paper, tables in papers:
+    for paper, tables in filled:
         found += [paper_table(data, paper, table) for table in tables]
     return [named(table, data) for table in found]
 
@@ -95,7 +95,7 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables = [*built(data, table_builders()), *paper_tables(data)]
+    tables = [*built(data, table_builders()), *paper_tables(data, papers_of(manifest))]
     paths = []
     for table in tables:
         paths += table.write(out)

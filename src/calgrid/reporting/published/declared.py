@@ -1,0 +1,365 @@
+"""What the folder of a paper declares: tables, claims and printed figures, in three YAML files."""
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, TypedDict
+
+from calgrid.configuration.home import home
+from calgrid.configuration.manifest import Manifest
+from calgrid.configuration.papers import PUBLISHED, paper_folder
+from calgrid.configuration.yaml_files import read_yaml
+from calgrid.metrics import METRICS
+
+Value = str | int
+#: some coordinates of a cell
+Place = Mapping[str, Value]
+#: coordinate -> a value or several, of which each combination is a place; the first coordinate
+#: varies slowest
+Block = Mapping[str, Value | Sequence[Value]]
+#: coordinates of a cell, before a second stage becomes a method
+COORDINATES = (
+    *("dataset", "backbone", "method", "stage", "calibrator", "fit_on", "shift", "severity"),
+    "metric",
+)
+#: default coordinates
+DEFAULTS: Place = {
+    "stage": "none",
+    "calibrator": "none",
+    "fit_on": "val",
+    "shift": "",
+    "severity": 0,
+}
+#: data set of cells that are means over data sets
+AVERAGE = "average"
+#: what a printed figure is about, in words, in the order in which missing ones are named
+FIGURE_AXES = {
+    "method": "methods",
+    "calibrator": "calibrators",
+    "shift": "shifts",
+    "dataset": "data sets",
+    "backbone": "backbones",
+}
+
+
+class Entry(NamedTuple):
+    """A row or column: the parts of its heading, the coordinates that its cells share, and whether
+    it is of a method or calibrator of the study that no table of the paper names.
+    """
+
+    heading: list[str]
+    where: Place
+    own: bool = False
+
+
+class Mean(TypedDict):
+    """Cells, and the values over which ours are averaged, or other names of ours."""
+
+    where: Place
+    over: Block
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A printed table, or the numbers behind a figure that a claim is about: entries of
+    ``tables.yaml``. A cell is a row and a column together with ``where``.
+
+    Attributes
+    ----------
+    paper, id : ``fedlas``; ``table1``, or ``figure5`` for the numbers behind a figure.
+    title, note : as shown; the note holds for the runs of any study.
+    rows, columns : blocks, one behind the other.
+    best_over : coordinates over which the best (bold) and second (underlined) cell are chosen.
+    study_note : note on the runs of the paper's ``study.yaml``, shown for them only.
+    where : coordinates of all cells.
+    row_names : coordinates that name the rows; by default all that the rows have.
+    means : cells that are means over other cells, all of which must exist, or have another name
+        here. An entry that matches one of these, but not the mean, applies to that one.
+    ranks : metric of a rank -> the ranked metric: the rank among the rows, averaged over the
+        columns; ties share the smaller rank.
+    spread : of which seeds; calibrator_seeds if a paper fits calibrators several times to one
+        network. Claims about such a table are about these networks, not about other trainings.
+    digits : decimals shown, by which the best is chosen.
+    scale : factor of the numbers shown; by default 100 for fractions, else 1.
+    names : replacements for values of coordinates in the headings.
+    """
+
+    paper: str
+    id: str
+    title: str
+    rows: Sequence[Block]
+    columns: Sequence[Block]
+    best_over: Collection[str]
+    note: str = ""
+    study_note: str = ""
+    where: Place = field(default_factory=dict)
+    row_names: Sequence[str] = ()
+    means: Sequence[Mean] = ()
+    ranks: Mapping[str, str] = field(default_factory=dict)
+    spread: Literal["seeds", "calibrator_seeds"] = "seeds"
+    digits: int = 2
+    scale: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def number(self) -> str:
+        """Number in claims and printed numbers: ``1``, ``figure5``."""
+        return self.id.removeprefix("table")
+
+    @property
+    def of_fits(self) -> bool:
+        """Whether cells vary over seeds of the calibrator."""
+        return self.spread == "calibrator_seeds"
+
+    @cached_property
+    def row_axes(self) -> list[str]:
+        """Coordinates of the parts of a row's heading."""
+        return list(self.row_names) or list(dict.fromkeys(itertools.chain(*self.rows)))
+
+    @cached_property
+    def printed_rows(self) -> list[Entry]:
+        """Rows in print."""
+        return [self._entry(row, self.row_axes) for row in _products(self.rows)]
+
+    @cached_property
+    def printed_columns(self) -> list[Entry]:
+        """Columns in print."""
+        return [self._entry(column, [*column]) for column in _products(self.columns)]
+
+    def _entry(self, where: Place, axes: Sequence[str]) -> Entry:
+        known = {**DEFAULTS, **self.where, **where}
+        values = [str(known.get(axis, "")) for axis in axes]
+        return Entry([self.names.get(value, value) for value in values], where)
+
+    def cell(self, row: Entry, column: Entry) -> dict[str, Value]:
+        """All coordinates of the cell in a row and column."""
+        return {**DEFAULTS, **self.where, **row.where, **column.where}
+
+    @cached_property
+    def cells(self) -> list[dict[str, Value]]:
+        """Coordinates of the cells in print, row by row."""
+        places = itertools.product(self.printed_rows, self.printed_columns)
+        return list(itertools.starmap(self.cell, places))
+
+    def places(self, cell: Place) -> list[dict[str, Value]]:
+        """Places of ours that a cell averages over, with the second stage in the method."""
+        found = _expanded(cell, self.means)
+        return [{**place, "method": run_method(place)} for place in found]
+
+    def own_rows(self, names: Mapping[str, Sequence[str]]) -> list[Entry]:
+        """Rows for further methods and calibrators of a study, beside all that differ in this
+        coordinate alone, if the table compares two or more.
+        """
+        rows: list[Entry] = []
+        for axis in filter(self.row_axes.__contains__, names):
+            rows += _further(self.printed_rows, axis, names[axis], self.row_axes)
+        return rows
+
+    def own_columns(self, names: Mapping[str, Sequence[str]]) -> list[Entry]:
+        """Columns for further methods and calibrators, as the rows."""
+        columns: list[Entry] = []
+        for axis in names:
+            columns += _further(self.printed_columns, axis, names[axis])
+        return columns
+
+    def factor(self, metric: str) -> float:
+        """Factor from numbers in files to numbers shown."""
+        if metric in self.ranks:
+            return 1.0
+        share = metric in METRICS and METRICS[metric].unit == "fraction"
+        return self.scale or (100.0 if share else 1.0)
+
+    def shown(self, metric: str, value: float) -> float:
+        """Value as the table shows it."""
+        return float(f"{self.factor(metric) * value:.{self.digits}f}")
+
+
+class Case(NamedTuple):
+    """A cell, and the cells that it is claimed to be better than, as indices row by row."""
+
+    cell: int
+    rivals: list[int]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about cells of a table, each a case: entries ``claims`` of ``claims.yaml``.
+
+    Attributes
+    ----------
+    text : the claim, paraphrased.
+    table : number of the table of its cells, or figure and number.
+    better, where : coordinates of these cells; each combination gives separate cases. Ranks, and
+        means over data sets (`average`), are cases only if ``where`` names them.
+    than : coordinates in which the rivals differ, all of which must exist; by default all cells
+        that compete for best in the table.
+    at_least : number of cases in which it must hold; by default all.
+    margin : if not 0, the claim is only that the cell is not worse than its rival by this margin,
+        in the unit of metrics.parquet (0.01 is one percentage point).
+    """
+
+    id: str
+    text: str
+    table: str | int
+    better: Block
+    where: Place = field(default_factory=dict)
+    than: Block | None = None
+    at_least: int | None = None
+    margin: float = 0.0
+
+    def cases(self, table: PaperTable) -> list[Case]:
+        """Cells of the table that the claim is about and that have rivals."""
+        wanted = [{**self.where, **better} for better in _products([self.better])]
+        named = self.where.get("dataset") == AVERAGE
+        found = []
+        for number, cell in enumerate(table.cells):
+            single = cell["metric"] not in table.ranks and cell["dataset"] != AVERAGE
+            if (named or single) and any(_matches(cell, where) for where in wanted):
+                rivals = self._rivals(table, number)
+                if rivals:
+                    found.append(Case(number, rivals))
+        return found
+
+    def _rivals(self, table: PaperTable, number: int) -> list[int]:
+        mine = table.cells[number]
+        if self.than is not None:
+            named = [{**mine, **other} for other in _products([self.than])]
+            found = [place for place, cell in enumerate(table.cells) if cell in named]
+            return found if len(found) == len(named) else []
+        fixed = {axis: value for axis, value in mine.items() if axis not in table.best_over}
+        alike = [place for place, cell in enumerate(table.cells) if _matches(cell, fixed)]
+        return [place for place in alike if place != number]
+
+
+@dataclass(frozen=True)
+class PrintedFigure:
+    """A printed figure, or a part of one: entries ``figures`` of ``figures.yaml``.
+
+    Attributes
+    ----------
+    number, shows : number in the paper with its part (2b), and the content, paraphrased.
+    figure : the corresponding figure of ours; if there is none, the note explains why.
+    dataset, backbone : of its runs.
+    method, calibrator, shift : that it needs.
+    needs : data that it needs in addition to logits and histories, for the message if they are
+        missing.
+    note : differences between ours and the printed figure.
+    """
+
+    number: str
+    shows: str
+    figure: str = ""
+    dataset: Sequence[str] = ()
+    backbone: Sequence[str] = ()
+    method: Sequence[str] = ()
+    calibrator: Sequence[str] = ()
+    shift: Sequence[str] = ()
+    needs: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper; ``unchecked`` are claims that no comparison of cells can decide, each with the
+    reason; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`.
+    """
+
+    name: str
+    tables: Sequence[PaperTable]
+    claims: Sequence[Claim] = ()
+    unchecked: Sequence[tuple[str, str]] = ()
+    figures: Sequence[PrintedFigure] = ()
+    own_protocols: Collection[str] = ()
+
+    @property
+    def published(self) -> Path:
+        """File of the printed numbers."""
+        return paper_folder(home(), self.name) / PUBLISHED
+
+
+def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
+    """Read what the folder of a paper declares."""
+    folder = paper_folder(home(), name)
+    tables, claims, figures = (
+        read_yaml(folder / f"{file}.yaml", f"{file} of {name}")
+        for file in ("tables", "claims", "figures")
+    )
+    unchecked = [(each["text"], each["reason"]) for each in claims["unchecked"]]
+    return Paper(
+        name,
+        [PaperTable(name, **entry) for entry in tables],
+        [Claim(**entry) for entry in claims["claims"]],
+        unchecked,
+        [PrintedFigure(**_listed(entry)) for entry in figures["figures"]],
+        own_protocols,
+    )
+
+
+def papers_of(manifest: Manifest) -> list[Paper]:
+    """Papers that a study names."""
+    named = manifest.get("papers", ())
+    return [declared(paper["name"], paper["own_protocols"]) for paper in named]
+
+
+def _listed(entry: Mapping[str, Value | Sequence[str]]) -> dict[str, str | Sequence[str]]:
+    """Entry of a figure, whose coordinates may be single values."""
+    found = {}
+    for key, value in entry.items():
+        found[key] = [value] if key in FIGURE_AXES and isinstance(value, str) else value
+    return found
+
+
+def run_method(place: Place) -> str:
+    """Method of a cell, including its second stage."""
+    stage, method = str(place["stage"]), str(place["method"])
+    if stage == "none":
+        return method
+    return stage if method == "ce" else f"{stage}+{method}"
+
+
+def _products(blocks: Sequence[Block]) -> Iterator[dict[str, Value]]:
+    """All combinations of the coordinates of each block."""
+    for block in blocks:
+        values = [[each] if isinstance(each, str | int) else each for each in block.values()]
+        for combination in itertools.product(*values):
+            yield dict(zip(block, combination, strict=True))
+
+
+def _matches(cell: Place, where: Place) -> bool:
+    return where.items() <= cell.items()
+
+
+def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
+    """Places that a place averages over; each entry of ``means`` is applied once."""
+    over: dict[str, Value | Sequence[Value]] = {}
+    later = []
+    for mean in means:
+        if _matches(place, mean["where"]):
+            over |= mean["over"]
+        else:
+            later.append(mean)
+    if not over:
+        yield place
+        return
+    for values in _products([over]):
+        yield from _expanded({**place, **values}, later)
+
+
+def _further(
+    entries: Sequence[Entry], axis: str, names: Sequence[str], axes: Sequence[str] = ()
+) -> Iterator[Entry]:
+    """Entries with each name on an axis, beside those that differ in this axis alone; ``axes`` are
+    those of the parts of a heading, or else those of the entry.
+    """
+    if not any(axis in entry.where for entry in entries):
+        return
+    alike: dict[tuple[tuple[str, Value], ...], list[Entry]] = {}
+    for entry in entries:
+        others = {**entry.where, axis: ""}
+        alike.setdefault(tuple(sorted(others.items())), []).append(entry)
+    for first, *rest in alike.values():
+        for name in names if rest else ():
+            parts = dict(zip(axes or first.where, first.heading, strict=True))
+            yield Entry([*{**parts, axis: name}.values()], {**first.where, axis: name}, own=True)
