@@ -94,7 +94,7 @@ class TestRunsOfThePapersStudy:
         ("published.csv", "4.11", "4.12"),
         ("tables.yaml", "sixteen", "16"),
         ("claims.yaml", "sixteen", "16"),
-        ("figures.yaml", "Masked heads", "Masks"),
+        ("figures.yaml", "A drawing without data.", "A drawing."),
     ],
 )
 def test_an_edited_number_table_claim_or_figure_is_noticed(

@@ -20,7 +20,7 @@ from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
 from calgrid.configuration.yaml_files import read_configuration, with_include
 from calgrid.errors import ConfigError
-from calgrid.reporting.published.declared import declared
+from calgrid.papers.declared import declared
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import write_record
 

@@ -13,9 +13,9 @@ from calgrid.calibrators import build_calibrator
 from calgrid.configuration.runs import CalibratorCatalog
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
-from calgrid.reporting.figures import figure_kinds, write_figures
+from calgrid.papers.figures import FIGURES, write_figures
+from calgrid.papers.tables import write_tables
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import write_tables
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import FILES, listed, write_record
@@ -488,7 +488,7 @@ def draw_only(monkeypatch):
     """Leave ``write_figures`` the figures with these identifiers alone."""
 
     def keep(*ids):
-        kinds = [kind for kind in figure_kinds() if kind.id in ids]
-        monkeypatch.setattr("calgrid.reporting.figures.figure_kinds", lambda: kinds)
+        kinds = [kind for kind in FIGURES if kind.id in ids]
+        monkeypatch.setattr("calgrid.papers.figures.FIGURES", kinds)
 
     return keep

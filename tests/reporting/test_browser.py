@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from calgrid.reporting.html import write_report
+from calgrid.papers.report import write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)

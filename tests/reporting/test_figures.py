@@ -13,17 +13,16 @@ from PIL import Image
 from scipy.stats import spearmanr
 from tests.reporting.conftest import Recipe, make_study
 
+from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.reporting.captions import folded
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import (
-    figure_kinds,
     intervals,
     over_under,
     pareto,
     scatter,
     severity,
     survey,
-    write_figures,
 )
 from calgrid.reporting.figures.histories import TRAINING, drops
 from calgrid.reporting.index import CATEGORIES, read_index
@@ -207,7 +206,7 @@ def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build):
 
 def collected(written, id):
     """Rows of a kind of figure for the first group of a study."""
-    (kind,) = (kind for kind in figure_kinds() if kind.id == id)
+    (kind,) = (kind for kind in FIGURES if kind.id == id)
     return kind.content.collect(*written.opened())
 
 
@@ -263,7 +262,7 @@ def test_labels_of_a_logarithmic_axis_do_not_overlap(first, last):
 
 
 def test_identifiers_of_figures_are_unique():
-    kinds = figure_kinds()
+    kinds = FIGURES
     assert len({kind.id for kind in kinds}) == len(kinds)
     assert {kind.category for kind in kinds} <= set(CATEGORIES)
 

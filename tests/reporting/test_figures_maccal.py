@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from calgrid.papers.figures import write_figures
 from calgrid.reporting.figure import FigureData
-from calgrid.reporting.figures import sensitivity, write_figures
+from calgrid.reporting.figures import sensitivity
 from calgrid.reporting.index import read_index
 from calgrid.reporting.plotting import lines
 from calgrid.reporting.sweeps import calibrator_sweeps, method_sweeps

@@ -14,8 +14,12 @@ from scipy.special import expit
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import nll
+from calgrid.papers.declared import Paper, PrintedFigure, declared
 from calgrid.papers.fedlas import smoothing_curve
+from calgrid.papers.figures import FIGURES, write_figures
+from calgrid.papers.lists import figure_list
 from calgrid.papers.maccal import method_means
+from calgrid.papers.report import write_report
 from calgrid.papers.smart import (
     backbone_bars,
     corruption_reduction,
@@ -26,11 +30,7 @@ from calgrid.papers.smart.diagnostics import FILES
 from calgrid.papers.smart.fits import FITTED
 from calgrid.papers.smart.margins import solved_temperature as solve
 from calgrid.reporting.figure import FigureData
-from calgrid.reporting.figures import figure_kinds, write_figures
-from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
-from calgrid.reporting.published.declared import Paper, PrintedFigure, declared
-from calgrid.reporting.published.figures import figure_list
 from calgrid.reporting.study import StudyData
 from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES
 from calgrid.storage.tables import read_frame, read_published, write_frame
@@ -161,7 +161,7 @@ def test_means_are_of_the_settings_of_the_summary(several):
 
 
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
-    (kind,) = (kind for kind in figure_kinds() if kind.id == "backbone_bars")
+    (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
     assert len(kind.groups(several)) == 1
     panels = dict(
         list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False))
@@ -280,7 +280,7 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
 @pytest.mark.parametrize("name", PAPERS)
 def test_lists_name_figures_that_exist(name):
     figures = declared(name).figures
-    assert {entry.figure for entry in figures} - {""} <= {kind.id for kind in figure_kinds()}
+    assert {entry.figure for entry in figures} - {""} <= {kind.id for kind in FIGURES}
     assert len({entry.number for entry in figures}) == len(figures)
     assert all(entry.figure or entry.note for entry in figures)
 
@@ -341,12 +341,12 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
     made = PrintedFigure("1", "Reliability.", "corruption_reduction", dataset=["digits"])
     smart = declared("smart")
     smart = replace(smart, figures=[made, *smart.figures], claims=(), tables=())
-    monkeypatch.setattr("calgrid.reporting.published.figures.papers_of", lambda _: [smart])
+    monkeypatch.setattr("calgrid.papers.lists.papers_of", lambda _: [smart])
     manifest = several.manifest
     for name in (*STUDY_FILES, *FILES):
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
-    kept = tuple(kind for kind in figure_kinds() if kind.id == "corruption_reduction")
-    monkeypatch.setattr("calgrid.reporting.figures.figure_kinds", lambda: kept)
+    kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
+    monkeypatch.setattr("calgrid.papers.figures.FIGURES", kept)
     write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"smart_figures.csv", "smart_figures.md", "index.json"} < files

@@ -17,6 +17,7 @@ from scipy.stats import pearsonr, spearmanr
 from calgrid.errors import StateError
 from calgrid.jobs.aggregate import collect_diagnostics
 from calgrid.papers.fedlas import feature_profiles, misjudged
+from calgrid.papers.figures import write_figures
 from calgrid.papers.maccal import (
     confidence_histogram,
     embedding,
@@ -25,7 +26,6 @@ from calgrid.papers.maccal import (
 )
 from calgrid.papers.smart import fgsm_margin
 from calgrid.reporting.figure import FigureData
-from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData

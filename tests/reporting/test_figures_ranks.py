@@ -4,9 +4,9 @@ of each other.
 
 import pytest
 
+from calgrid.papers.figures import write_figures
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import critical_difference as diagrams
-from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.study import StudyData
 from calgrid.statistics import mean_ranks, nemenyi_cd

@@ -7,6 +7,7 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
+from calgrid.papers.figures import write_figures
 from calgrid.papers.smart import (
     fit_course,
     margin_reliability,
@@ -15,7 +16,6 @@ from calgrid.papers.smart import (
 )
 from calgrid.papers.smart.diagnostics import MARGINS
 from calgrid.papers.smart.fits import diagnosed
-from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.settings import on_most_rows, val_rows
 from calgrid.reporting.study import StudyData

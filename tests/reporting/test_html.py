@@ -16,10 +16,10 @@ import scipy
 from calgrid import __version__
 from calgrid.components.registry import describe
 from calgrid.errors import DataError
+from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.reporting import captions
 from calgrid.reporting.findings import _parts, findings
-from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _sources
 from calgrid.reporting.study import StudyData

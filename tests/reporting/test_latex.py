@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from calgrid.reporting.tables import write_tables
+from calgrid.papers.tables import write_tables
 
 WORDS = "Δ α² ≤ 5 % & “Müller’s” Łódź, 中文_{x}~^\\"
 DOCUMENT = """\\documentclass{article}

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
+from calgrid.papers.report import write_report
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import FIGURES, _name
-from calgrid.reporting.html import write_report
 from calgrid.reporting.study import StudyData
 
 NAMES = {"ls": "Label smoothing", "ts": "Temperature", "ce": "CE"}

@@ -5,7 +5,7 @@ import pytest
 
 import calgrid
 from calgrid.calibrators import build_calibrator
-from calgrid.reporting.published.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
+from calgrid.papers.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
 from calgrid.reporting.recipes import ties
 from calgrid.statistics import paired_bootstrap
 from calgrid.storage.schema import RESAMPLES

@@ -6,7 +6,7 @@ from scipy.stats import rankdata, ttest_1samp
 from tests.reporting.test_papers import PLACES, RUN, line, part, tables_of, write_study
 from tests.statistics.cases import frame, resamples
 
-from calgrid.reporting.published.declared import declared
+from calgrid.papers.declared import declared
 
 #: of the tables of papers, which few edits touch
 pytestmark = pytest.mark.slow

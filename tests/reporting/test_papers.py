@@ -13,14 +13,14 @@ import pytest
 from tests.statistics.cases import DEFAULTS
 
 from calgrid.jobs.summaries import shift_means
+from calgrid.papers.declared import declared
+from calgrid.papers.marks import BEST, row_ranks
+from calgrid.papers.report import write_report
+from calgrid.papers.tables import paper_tables, write_tables
 from calgrid.reporting import text
-from calgrid.reporting.html import write_report
 from calgrid.reporting.index import write_index
-from calgrid.reporting.published.declared import declared
-from calgrid.reporting.published.marks import BEST, row_ranks
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell
-from calgrid.reporting.tables import paper_tables, write_tables
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import read_published, write_frame
 

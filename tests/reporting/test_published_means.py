@@ -6,7 +6,7 @@ import pytest
 from tests.statistics.cases import frame
 
 from calgrid.errors import ConfigError
-from calgrid.reporting.published.means import AXES, cell_means, cell_runs
+from calgrid.papers.means import AXES, cell_means, cell_runs
 from calgrid.statistics import summarise
 
 PLACE = {

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from calgrid.errors import ConfigError
-from calgrid.reporting.published import run_tests
-from calgrid.reporting.published.run_tests import claim_verdict
+from calgrid.papers import run_tests
+from calgrid.papers.run_tests import claim_verdict
 from calgrid.statistics import holm
 
 RNG = np.random.default_rng(3)

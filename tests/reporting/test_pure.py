@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
+from calgrid.papers.figures import write_figures
+from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES
-from calgrid.reporting.figures import write_figures
-from calgrid.reporting.html import write_report
-from calgrid.reporting.tables import write_tables
+from calgrid.papers.tables import write_tables
 from calgrid.storage.schema import STUDY_FILES
 
 

@@ -12,10 +12,11 @@ from scipy.stats import ttest_rel
 from calgrid.components import plugins
 from calgrid.jobs.summaries import shift_means, write_shift_summary, write_summary
 from calgrid.metrics import METRICS
+from calgrid.papers.tables import write_tables
 from calgrid.reporting.index import read_index
 from calgrid.reporting.recipes import best_of_all, best_of_methods
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.tables import questions, write_tables
+from calgrid.reporting.tables import questions
 from calgrid.storage.schema import HISTOGRAM_BINS, SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.tables import read_frame, write_frame

@@ -203,21 +203,21 @@ def aggregate(options: argparse.Namespace) -> None:
 
 def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
-    from calgrid.reporting.tables import write_tables
+    from calgrid.papers.tables import write_tables
 
     write_part(*_manifest(options, "tables"), options.record, "tables", write_tables)
 
 
 def figures(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
-    from calgrid.reporting.figures import write_figures
+    from calgrid.papers.figures import write_figures
 
     write_part(*_manifest(options, "figures"), options.record, "figures", write_figures)
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the report of a study."""
-    from calgrid.reporting.html import write_report
+    from calgrid.papers.report import write_report
 
     write_part(*_manifest(options, "report"), options.record, "report.html", write_report)
 

@@ -16,10 +16,10 @@ from calgrid.configuration.study import Study
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
+from calgrid.papers.figures import write_figures
+from calgrid.papers.report import write_report
+from calgrid.papers.tables import write_tables
 from calgrid.progress import log
-from calgrid.reporting.figures import write_figures
-from calgrid.reporting.html import write_report
-from calgrid.reporting.tables import write_tables
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.user_logits.ranking import usable

@@ -23,13 +23,12 @@ from calgrid.configuration.manifest import (
     MeasuredProbe,
 )
 from calgrid.configuration.papers import (
+    DECLARED,
+    DIAGNOSTICS,
     PUBLISHED,
-    PaperModules,
-    figure_files,
     line_of,
     own_protocols,
     paper_folder,
-    paper_modules,
 )
 from calgrid.configuration.protocols import described, training_options
 from calgrid.configuration.runs import Ensemble, ExternalRun, Run
@@ -74,10 +73,12 @@ RESULT_FILES = {
 #: stage of the study -> its module
 STAGES = {
     "aggregate": "calgrid.jobs.aggregate",
-    "tables": "calgrid.reporting.tables",
-    "figures": "calgrid.reporting.figures",
-    "report": "calgrid.reporting.html",
+    "tables": "calgrid.papers.tables",
+    "figures": "calgrid.papers.figures",
+    "report": "calgrid.papers.report",
 }
+#: stage -> its templates, which are no modules
+TEMPLATES = {"tables": "table.html.j2", "report": "*.j2"}
 
 
 @dataclass(frozen=True)
@@ -373,10 +374,10 @@ class Plan:
             "logits": self._logits(key),
             "label_counts": label_counts,
             "disjoint_validation": run.disjoint_validation,
-            "diagnostics": self._diagnostics,
+            "diagnostics": list(DIAGNOSTICS),
             "fingerprint": "",
         }
-        modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
+        modules = ["calgrid.jobs.calibrate", *DIAGNOSTICS, *self._metric_modules]
         for entry in spec["calibrators"]:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
@@ -418,15 +419,6 @@ class Plan:
         code = fingerprint.code_digest(modules)
         return Job(rule, key.path, folder, log, spec, code, files, tuple(above))
 
-    @functools.cached_property
-    def paper_modules(self) -> PaperModules:
-        """Modules of papers, which any study uses."""
-        return paper_modules(self.study.home)
-
-    @property
-    def _diagnostics(self) -> list[str]:
-        return list(self.paper_modules.diagnostics)
-
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
         return {
@@ -461,7 +453,7 @@ class Plan:
         }
         digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
         given = self.study.config.model_dump(exclude_unset=True)
-        further = {"diagnostics": self._diagnostics, "given": given, "fingerprint": digest}
+        further = {"diagnostics": list(DIAGNOSTICS), "given": given, "fingerprint": digest}
         return cast(Manifest, {**content, **further})
 
     def _manifest_paper(self, name: str) -> ManifestPaper:
@@ -633,13 +625,11 @@ class Plan:
     def _stage_files(self, name: str) -> dict[str, str]:
         """SHA-256 of the files that a stage of the study reads beside results."""
         files: list[Path] = []
-        if name == "report":  # its templates are no modules
-            files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
-        elif name != "aggregate":
-            files = figure_files(self.study.home)
+        if name in TEMPLATES:
+            files += sorted((PACKAGE_ROOT / "reporting").glob(TEMPLATES[name]))
+        if name != "aggregate":
             for paper in self.study.config.papers:
-                folder = paper_folder(self.study.home, paper)
-                files += [folder / "tables.yaml", folder / "claims.yaml"]
+                files += [paper_folder(self.study.home, paper) / file for file in DECLARED]
         digests = {str(path): self._digest(path) for path in files}
         return {**self.manifest()["published_sha256"], **digests}
 
@@ -647,12 +637,10 @@ class Plan:
         """Digest of the code of a stage of the study."""
         modules = [STAGES[name], *self._metric_modules]
         if name == "aggregate":
-            modules += self._diagnostics
+            modules += DIAGNOSTICS
         elif name == "report":  # it shows what plugins say of their components
             for code in {job.code for job in self.jobs}:
                 modules += filter(fingerprint.is_of_plugin, fingerprint.modules_of(code))
-        else:  # tables and figures import modules of papers by name
-            modules += [*self.paper_modules.figures, *self.paper_modules.tables]
         return fingerprint.code_digest(tuple(sorted(set(modules))))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from calgrid import optional
 from calgrid.components import plugins
+from calgrid.configuration.papers import DIAGNOSTICS
 from calgrid.configuration.pending import Must, pending
 from calgrid.configuration.plan import RESULT_FILES, Plan
 from calgrid.configuration.resources import Resources
@@ -227,7 +228,7 @@ class Jobs:
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
-        names = itertools.chain(STUDY_FILES, *self.plan.paper_modules.diagnostics.values())
+        names = itertools.chain(STUDY_FILES, *DIAGNOSTICS.values())
         return list(map(self.layout.file, names))
 
     # what must run ------------------------------------------------------------------------------

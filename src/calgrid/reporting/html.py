@@ -1,25 +1,20 @@
 """The report: one self-contained HTML file with the tables, the figures and the findings."""
 
 import base64
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup, escape
-
 from calgrid import __version__
-from calgrid.configuration.manifest import Manifest
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
-from calgrid.reporting.published import claims
-from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
+from calgrid.reporting.table import Table
 from calgrid.reporting.tables import questions
+from calgrid.reporting.templates import template
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 
@@ -40,22 +35,23 @@ GRID = (
 )
 
 
-def write_report(study: Path, manifest: Manifest, out: Path) -> None:
+def write_report(
+    data: StudyData, out: Path, further: Callable[[StudyData, Path], Iterable[Table]]
+) -> None:
     """Write the report of a study.
 
     Parameters
     ----------
-    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their jobs wrote
-        them.
-    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
+    data : a study with ``tables/`` and ``figures/`` as their jobs wrote them.
     out : the HTML file.
+    further : tables from the study and the folder of its figures, behind those of the jobs.
 
     Raises
     ------
     DataError : a file of the study, an index or a figure is missing or damaged.
     """
-    data = StudyData(study, manifest)
     tables, figures = _index(data)
+    tables += [table.entry for table in further(data, data.folder / "figures")]
     # the first figure of the study if it has none of this kind
     candidates = [entry for entry in figures if entry["figure"] == HEADLINE] or figures
     headline = candidates[0] if candidates else None
@@ -65,7 +61,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         grid.append(_grid_row(data, group))
         groups.append((data.label(group), list(map(data.named, findings(data, group)))))
     context = {
-        "study": manifest["configuration"]["study"],
+        "study": data.manifest["configuration"]["study"],
         "version": __version__,
         "facts": facts_of(data),
         "reading": captions.reading(data),
@@ -73,7 +69,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "grid": grid,
         "findings": groups,
         "questions": _questions(data, tables),
-        "claims": _claims(tables),
+        "summarised": [entry for entry in tables if entry["summary"]],
         "level": f"{100 * data.level:g} %",
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
         "headline": headline,
@@ -82,39 +78,6 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "provenance": provenance(data),
     }
     write_text(out, template("report.html.j2").render(context))
-
-
-def template(name: str) -> jinja2.Template:
-    """A template of this folder, in which text is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["code"] = _code
-    environment.filters["folded"] = captions.folded
-    environment.filters["unbroken"] = _unbroken
-    environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
-    return environment.get_template(name)
-
-
-def _code(sentence: str) -> Markup:
-    """Set text in backticks as code, and keep numbers with their units."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_unbroken(sentence)))))
-
-
-#: a space in front of a unit or p-value, after a sign, and within an interval
-TOGETHER = re.compile(
-    r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)|(?<=\d;) (?=[\d<])"
-    r"|(?<=tie,) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
-)
-
-
-def _unbroken(words: str) -> str:
-    """Keep numbers that belong together, or to a unit, in one line."""
-    return TOGETHER.sub("\N{NO-BREAK SPACE}", words)
 
 
 def facts_of(data: StudyData) -> list[str]:
@@ -156,14 +119,13 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         if (record := summary_record(study, name)) is not None:
             record.verify()
     drawn = read_index(study / "figures")
-    tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
     shown: Counter[str] = Counter()
     for entry in drawn:
         shown[entry["figure"]] += 1
         if shown[entry["figure"]] <= SHOWN_FIGURES:
             content = (study / "figures" / entry["file"]).read_bytes()
             entry["data"] = base64.b64encode(content).decode()
-    return tables, drawn
+    return read_index(study / "tables"), drawn
 
 
 def _questions(
@@ -191,19 +153,6 @@ def _questions(
             said = f"{when}{answer}."
             answers = found.setdefault(question, {}).setdefault(compared, [])
             answers.append(said[0].upper() + said[1:])
-    return found
-
-
-def _claims(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Paper with its runs, and how many of its claims have each verdict."""
-    found = []
-    parts = [part for table in tables if table["id"] == claims.ID for part in table["sections"]]
-    for part in parts:
-        if tuple(part["header"]) == claims.HEADER:
-            counts = Counter(row[1]["text"] for row in part["rows"])
-            verdicts = [f"{counts[name]} {name}" for name in claims.VERDICTS if counts[name]]
-            paper, _, runs = part["heading"].partition(": ")
-            found.append((f"{paper} ({runs})", text.listed(verdicts)))
     return found
 
 

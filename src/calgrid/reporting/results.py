@@ -21,7 +21,7 @@ from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData, differing
 from calgrid.reporting.table import Table
-from calgrid.reporting.tables import built, table_builders
+from calgrid.reporting.tables import TABLES, built
 from calgrid.statistics import compare
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
@@ -128,7 +128,7 @@ class Results:
 
     def tables(self) -> list[str]:
         """Names of the tables of the report that have rows."""
-        return [table.id for table in built(self.data, table_builders())]
+        return [table.id for table in built(self.data, TABLES)]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
         """A table of the report, unrounded; shares are fractions."""
@@ -310,7 +310,7 @@ class Results:
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
-        for table in built(self.data, table_builders()):
+        for table in built(self.data, TABLES):
             if table.id == name:
                 return table
         raise unknown_id("table", name, self.tables())

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import escape
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
@@ -25,6 +24,7 @@ from calgrid.reporting.study import (
     among,
     keeps_accuracy,
 )
+from calgrid.reporting.templates import template
 from calgrid.reporting.text import Markup
 from calgrid.storage.atomic import write_text
 
@@ -107,6 +107,15 @@ class Section:
                 numeric[column] |= cell.sort is not None
         return numeric
 
+    @property
+    def classes(self) -> list[str]:
+        """Classes of the cells of each column in HTML."""
+        classes = []
+        for column, number in enumerate(self.numeric):
+            names = ["number"] * number + ["ruled"] * (column == self.ruled_column)
+            classes.append(" ".join(names))
+        return classes
+
     def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
         """The section with some of its metrics, all if there are none, and with other names.
 
@@ -171,6 +180,7 @@ class Table:
         split.
     frame : all numbers, unrounded; shares are fractions.
     sections : the same numbers, formatted.
+    summary : label -> what the report says on its top about the table.
     of_paper : whether published values stand beside ours: the report shows the page of
         :attr:`html`, which is a file, too, and LaTeX has no caption.
     """
@@ -182,6 +192,7 @@ class Table:
     frame: pd.DataFrame
     sections: Sequence[Section]
     of_paper: bool = False
+    summary: Sequence[tuple[str, str]] = ()
 
     @property
     def markdown(self) -> str:
@@ -236,36 +247,9 @@ class Table:
         Columns before the first numbers name the row.
         """
         numbers = [cell.sort for section in self.sections for row in section.rows for cell in row]
-        has_numbers = pd.Series(numbers, dtype=float).notna().any()
-        title, opened = escape(self.title), " open" if has_numbers else ""
-        parts = []
-        for section in self.sections:
-            numeric = section.numeric
-            names = [*numeric, True].index(True)
-            header, *rows = section.written(text.HTML)
-            classes = ["number" if number else "" for number in numeric]
-            if (column := section.ruled_column) is not None:
-                classes[column] += " ruled"
-            marks = [f' class="{name.strip()}"' if name else "" for name in classes]
-            head = ""
-            for mark, cell in zip(marks, header, strict=True):
-                head += f'<th scope="col"{mark if "ruled" in mark else ""}>{cell}</th>'
-            lines = []
-            for place, row in enumerate(rows):
-                line = "".join(map('<th scope="row">{}</th>'.format, row[:names]))
-                for mark, cell in zip(marks[names:], row[names:], strict=True):
-                    line += f"<td{mark}>{cell}</td>"
-                rule = ' class="ruled"' if place == section.ruled_row else ""
-                lines.append(f"<tr{rule}>{line}</tr>")
-            body = "\n".join(lines)
-            parts.append(
-                f'<details class="group"{opened}>\n'
-                f"<summary><h4>{escape(section.heading)}</h4></summary>\n"
-                f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n'
-                f'<table class="plain">\n<thead><tr>{head}</tr></thead>\n'
-                f"<tbody>\n{body}\n</tbody>\n</table>\n</div>\n</details>\n"
-            )
-        return "".join(parts)
+        opened = any(number is not None and not math.isnan(number) for number in numbers)
+        page = template("table.html.j2")
+        return page.render(table=self, opened=opened, markup=text.HTML)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -281,6 +265,7 @@ class Table:
             "caption": self.caption,
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
+            "summary": self.summary,
         }
         if self.of_paper:
             return {**entry, "sections": [], "further": [], "page": self.html}
@@ -339,7 +324,10 @@ def named(table: Table, data: StudyData) -> Table:
         header, heading = list(map(data.named, section.header)), data.named(section.heading)
         sections.append(dataclasses.replace(section, heading=heading, header=header, rows=rows))
     title, caption = data.named(table.title), data.named(table.caption)
-    return dataclasses.replace(table, title=title, caption=caption, sections=sections)
+    summary = [(data.named(label), said) for label, said in table.summary]
+    return dataclasses.replace(
+        table, title=title, caption=caption, sections=sections, summary=summary
+    )
 
 
 def words(value: Any) -> Cell:

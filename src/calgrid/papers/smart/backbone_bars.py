@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
+from calgrid.papers.cells import printed_cells
 from calgrid.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.published.cells import printed_cells
 from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.schema import MEAN_SHIFT
 

@@ -1,20 +1,16 @@
 """Figures of a study as reproducible PNG, SVG and PDF files, and an index for the report."""
 
 import dataclasses
-import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import paper_modules
-from calgrid.reporting.figure import FigureContent, FigureData, FigureKind
+from calgrid.reporting.figure import FigureData, FigureKind
 from calgrid.reporting.figures import (
     conformal,
     critical_difference,
@@ -30,18 +26,17 @@ from calgrid.reporting.figures import (
 )
 from calgrid.reporting.index import write_index
 from calgrid.reporting.plotting import style
-from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
 from calgrid.storage.atomic import replacing
 
-__all__ = ["FIGURES", "figure_kinds", "write_figures"]
+__all__ = ["FIGURES", "FORMATS", "write_figures"]
 
 #: suffix of a format -> metadata left out, so that the same figure has the same bytes
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 
 
 METHODS, CALIBRATORS = "Methods", "Calibrators"
-#: figures of every study; :func:`figure_kinds` adds those of papers
+#: figures of every study
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL, column=True),
     FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
@@ -88,38 +83,27 @@ FIGURES = (
 )
 
 
-def figure_kinds() -> tuple[FigureKind, ...]:
-    """All figures: ``FIGURES``, and those that the modules of papers draw."""
-    of_papers = []
-    for module, figure in paper_modules(home()).figures.items():
-        content = cast(FigureContent, importlib.import_module(module))
-        of_papers.append(FigureKind(**figure, content=content))
-    return (*FIGURES, *of_papers)
-
-
 def write_figures(
-    study: Path, manifest: Manifest, out: Path, formats: Sequence[str] = tuple(FORMATS)
+    data: StudyData, out: Path, kinds: Iterable[FigureKind], formats: Iterable[str]
 ) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
 
-    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed
-    figures and ours. PDFs have the width of a page of a paper (178 mm), or of one of its columns
-    (85 mm). Returns the paths of the files written, the index last.
+    PDFs have the width of a page of a paper (178 mm), or of one of its columns (85 mm). Returns the
+    paths of the files written, the index last.
 
     Parameters
     ----------
-    study : folder with the files that ``aggregate`` wrote.
-    manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
+    data : the study, with the files that ``aggregate`` wrote.
     out : folder for the figures.
+    kinds : figures to draw, ``FIGURES`` or more.
     formats : suffixes of FORMATS; the report needs ``.png``.
 
     Raises
     ------
     DataError : a file of the study is missing or damaged.
     """
-    data = StudyData(study, manifest)
     entries = []
-    for kind in figure_kinds():
+    for kind in kinds:
         for group in kind.groups(data):
             rows = kind.content.collect(data, group)
             if len(rows):
@@ -129,8 +113,6 @@ def write_figures(
     paths = [
         Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats
     ]
-    for table in figure_lists(data, entries):
-        paths += table.write(out)
     return [*paths, write_index(out, entries)]
 
 
@@ -148,7 +130,7 @@ def _name(figure: Figure, data: StudyData) -> None:
 
 
 @mpl.rc_context(style.RC)
-def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Sequence[str]) -> None:
+def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Iterable[str]) -> None:
     narrow = [suffix for suffix in formats if kind.column and suffix == ".pdf"]
     wide = [suffix for suffix in formats if suffix not in narrow]
     for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):

@@ -1,21 +1,11 @@
 """Tables of a study: unrounded CSV files, formatted Markdown and LaTeX files, and an index for the
 report.
-
-Tables of the papers that the study names are written too, also in HTML.
 """
 
-import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import paper_modules
 from calgrid.reporting.index import write_index
-from calgrid.reporting.published.cells import filled_tables
-from calgrid.reporting.published.claims import claims_table
-from calgrid.reporting.published.declared import Paper, papers_of
-from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked, named
 from calgrid.reporting.tables import (
@@ -24,6 +14,7 @@ from calgrid.reporting.tables import (
     comparison,
     conformal,
     costs,
+    indicator,
     methods,
     overview,
     questions,
@@ -33,11 +24,11 @@ from calgrid.reporting.tables import (
     tuned,
 )
 
-__all__ = ["TABLES", "built", "table_builders", "write_tables"]
+__all__ = ["TABLES", "built", "write_tables"]
 
 #: builds a table; None is a table without rows, which is not written
 Builder = Callable[[StudyData], Table | None]
-#: tables of every study; :func:`table_builders` adds those of papers
+#: tables of every study
 TABLES: tuple[Builder, ...] = (
     overview.overview,
     questions.comparisons,
@@ -58,13 +49,8 @@ TABLES: tuple[Builder, ...] = (
     costs.costs,
     training_time.training_time,
     comparison.published,
+    indicator.indicator,
 )
-
-
-def table_builders() -> tuple[Builder, ...]:
-    """All builders: ``TABLES``, and the functions ``table`` of modules of papers."""
-    modules = map(importlib.import_module, paper_modules(home()).tables)
-    return (*TABLES, *(module.table for module in modules))
 
 
 def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
@@ -75,18 +61,8 @@ def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
             yield named(marked(table, data), data)
 
 
-def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
-    """Claims and tables of papers."""
-    filled = [(paper, list(filled_tables(data, paper))) for paper in papers]
-    checked = claims_table(data, filled)
-    found = [] if checked is None else [checked]
-    for paper, tables in filled:
-        found += [paper_table(data, paper, table) for table in tables]
-    return [named(table, data) for table in found]
-
-
-def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
-    """Write all tables that have rows, and ``index.json``.
+def write_tables(data: StudyData, out: Path, further: Iterable[Table] = ()) -> list[Path]:
+    """Write all tables that have rows, ``further`` ones behind them, and ``index.json``.
 
     Returns the paths of the files written, the index last.
 
@@ -94,8 +70,7 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     ------
     DataError : a file of the study is missing or damaged.
     """
-    data = StudyData(study, manifest)
-    tables = [*built(data, table_builders()), *paper_tables(data, papers_of(manifest))]
+    tables = [*built(data, TABLES), *further]
     paths = []
     for table in tables:
         paths += table.write(out)

@@ -5,13 +5,14 @@ draw it.
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from calgrid.papers.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
 from calgrid.reporting import text
-from calgrid.reporting.index import PAPER_FIGURES
-from calgrid.reporting.published.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
+from calgrid.reporting.index import PAPER_FIGURES, read_index
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 
@@ -22,8 +23,14 @@ NAMED = 4
 Entry = Mapping[str, Any]
 
 
-def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
-    """Lists of the figures of the papers that the study names: see :func:`figure_list`."""
+def figure_lists(data: StudyData, figures: Path) -> list[Table]:
+    """Lists of the figures of the papers that the study names: see :func:`figure_list`.
+
+    Parameters
+    ----------
+    figures : folder of the study's figures with their index.
+    """
+    drawn = read_index(figures)
     return [figure_list(data, paper, drawn) for paper in papers_of(data.manifest)]
 
 

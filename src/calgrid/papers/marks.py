@@ -3,7 +3,7 @@
 import pandas as pd
 
 from calgrid.metrics import METRICS
-from calgrid.reporting.published.declared import COORDINATES, PaperTable
+from calgrid.papers.declared import COORDINATES, PaperTable
 from calgrid.statistics import mean_ranks
 
 BEST, SECOND = "best", "second"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
@@ -235,7 +235,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class PrintedFigure:
-    """A printed figure, or a part of one: entries ``figures`` of ``figures.yaml``.
+    """A printed figure, or a part of one: entries of ``figures.yaml``.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
         [PaperTable(name, **entry) for entry in tables],
         [Claim(**entry) for entry in claims["claims"]],
         unchecked,
-        [PrintedFigure(**_listed(entry)) for entry in figures["figures"]],
+        [PrintedFigure(**_listed(entry)) for entry in figures],
         own_protocols,
     )
 
@@ -303,12 +303,10 @@ def papers_of(manifest: Manifest) -> list[Paper]:
     return [declared(paper["name"], paper["own_protocols"]) for paper in named]
 
 
-def _listed(entry: Mapping[str, Value | Sequence[str]]) -> dict[str, str | Sequence[str]]:
+def _listed(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Entry of a figure, whose coordinates may be single values."""
-    found = {}
-    for key, value in entry.items():
-        found[key] = [value] if key in FIGURE_AXES and isinstance(value, str) else value
-    return found
+    single = {axis: [entry[axis]] for axis in FIGURE_AXES if isinstance(entry.get(axis), str)}
+    return {**entry, **single}
 
 
 def run_method(place: Place) -> str:

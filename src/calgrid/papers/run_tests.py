@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.reporting.published.means import SECTION
+from calgrid.papers.means import SECTION
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
 from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
@@ -42,7 +42,7 @@ def claim_tests(
 
     Parameters
     ----------
-    runs : values of cells in each seed, from :func:`calgrid.reporting.published.means.cell_runs`.
+    runs : values of cells in each seed, from :func:`calgrid.papers.means.cell_runs`.
     pairs : columns case, cell, rival, metric and lower_is_better, one row per comparison.
     draws : resamples of ``runs``, with the columns protocol, checkpoint, cell, seed, draws and
         pairs. Cells without resamples get no verdict, except those of times.

@@ -32,7 +32,7 @@ CAPTION = (
 )
 
 
-def table(data: StudyData) -> Table | None:
+def indicator(data: StudyData) -> Table | None:
     """Diagnostics of the last epoch of the methods that have them."""
     header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
     frames, sections = [], []

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.reporting.published.declared import (
+from calgrid.papers.declared import (
     COORDINATES,
     Entry,
     Paper,
@@ -17,8 +17,8 @@ from calgrid.reporting.published.declared import (
     papers_of,
     run_method,
 )
-from calgrid.reporting.published.marks import marks, row_ranks
-from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
+from calgrid.papers.marks import marks, row_ranks
+from calgrid.papers.means import AXES, SECTION, cell_means, cell_runs
 from calgrid.reporting.study import UNCALIBRATED, StudyData, named_calibrators
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.verdicts import decided_by
@@ -233,7 +233,7 @@ def cell_draws(
     """Resamples of each cell and seed: protocol, checkpoint, cell, seed, draws and pairs (R,).
 
     Means over seeds of the other kind and over the places of a cell, if all have resamples.
-    ``places`` and ``over`` as in :func:`calgrid.reporting.published.means.cell_runs`.
+    ``places`` and ``over`` as in :func:`calgrid.papers.means.cell_runs`.
     """
     resamples = resamples[resamples["split"] != "val"]
     found = places.merge(resamples.assign(seed=resamples[over]), on=list(AXES))

@@ -2,17 +2,16 @@
 
 import functools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.reporting import text
-from calgrid.reporting.published.cells import NOWHERE, FilledTable
-from calgrid.reporting.published.declared import COORDINATES, Case, Claim, Paper, PaperTable
-from calgrid.reporting.published.marks import lower_is_better
-from calgrid.reporting.published.means import SECTION
-from calgrid.reporting.published.run_tests import (
+from calgrid.papers.cells import NOWHERE, FilledTable
+from calgrid.papers.declared import COORDINATES, Case, Claim, Paper, PaperTable
+from calgrid.papers.marks import lower_is_better
+from calgrid.papers.means import SECTION
+from calgrid.papers.run_tests import (
     CONFIRMED,
     OPEN,
     REFUTED,
@@ -20,11 +19,11 @@ from calgrid.reporting.published.run_tests import (
     claim_tests,
     claim_verdict,
 )
+from calgrid.reporting import text
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.statistics.verdicts import decided_by
 
-ID = "claims"
 HEADER = (
     *("Claim", "Verdict", "Confirmed", "Not confirmed", "Cannot tell"),
     *("With runs", "Seeds to tell", "In print"),
@@ -47,6 +46,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     """
     frames: list[pd.DataFrame] = []
     sections: list[Section] = []
+    summary: list[tuple[str, str]] = []
     for paper, tables in papers:
         by_number = {table.declared.number: table for table in tables}
         rows: dict[tuple[str, str], list[list[Cell]]] = defaultdict(list)
@@ -62,6 +62,9 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
             if place == NOWHERE:
                 where = "no two runs of ours to compare"
             sections.append(Section(f"{paper.name}: {where}", HEADER, rows[place]))
+            counts = Counter(row[1].text for row in rows[place])
+            said = text.listed([f"{counts[name]} {name}" for name in VERDICTS if counts[name]])
+            summary.append((f"Claims of {paper.name} ({where})", said))
         if paper.unchecked:
             reasons = [list(map(words, each)) for each in paper.unchecked]
             sections.append(Section(f"{paper.name}: without a verdict", UNCHECKED, reasons))
@@ -71,7 +74,8 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     first = ["paper", "claim", "metric", *SECTION]
     frame = frame[[*first, *frame.columns.difference(first, sort=False)]]
     title, caption = "Claims of papers", _caption(data.level)
-    return Table(ID, title, "Published numbers", caption, frame, sections)
+    category = "Published numbers"
+    return Table("claims", title, category, caption, frame, sections, summary=summary)
 
 
 def _caption(level: float) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from calgrid.configuration.manifest import Manifest
+from calgrid.papers.cells import NUMBERS, PRINTED, FilledTable
+from calgrid.papers.declared import COORDINATES, Paper, PaperTable
+from calgrid.papers.marks import BEST, SECOND
+from calgrid.papers.means import SECTION
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import NUMBERS, PRINTED, FilledTable
-from calgrid.reporting.published.declared import COORDINATES, Paper, PaperTable
-from calgrid.reporting.published.marks import BEST, SECOND
-from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.storage.schema import DRAWN
@@ -36,7 +36,7 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
 
     Parameters
     ----------
-    table : see :func:`calgrid.reporting.published.cells.filled_tables`.
+    table : see :func:`calgrid.papers.cells.filled_tables`.
     """
     declared, frame, sections = table.declared, table.frame, []
     for (protocol, checkpoint), part in frame.groupby(list(SECTION), sort=False):

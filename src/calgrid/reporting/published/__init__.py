@@ -1,1 +1,0 @@
-"""Tables of papers with our numbers and the published ones, in four formats."""
