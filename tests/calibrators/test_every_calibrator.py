@@ -346,7 +346,7 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
         ([[0.0, 1.0], [-np.inf, -np.inf]], [0, 1], "row 1 .* has NaN, .* no finite value"),
         ([[0.0, 1.0], [0.0]], [0, 1], "array of numbers"),
         (np.zeros((2, 3)), [0], r"labels must be \(2,\)"),
-        (np.zeros((2, 3)), [0.0, 1.0], "labels must be integers"),
+        (np.zeros((2, 3)), [0.0, 0.5], "labels must be integers"),
         (np.zeros((2, 3)), [0.0, np.nan], "labels must be integers, got NaN"),
         (np.zeros(3, [("a", "f4"), ("b", "f4")]), [0, 0, 0], r"real numbers, got \[\('a'"),
         (np.zeros((2, 3)), [0, 3], r"labels must lie in \[0, 2\], got 0 to 3"),

@@ -161,3 +161,28 @@ def test_a_notebook_shows_a_table_without_obeying_names(problem):
     assert "warnings" not in shown
     fitted.fit_history["warnings"] = ["a < b."]
     assert "<th>warnings</th><td>a &lt; b.</td>" in fitted._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "form", [lambda y: y.astype(np.float32), lambda y: y[:, None], lambda y: np.eye(5)[y]]
+)
+def test_labels_have_the_forms_of_files(problem, form):
+    """As floats, as a column, and one-hot."""
+    expected = problem.predict(problem.fit("vs"))
+    found = build_calibrator("vs").fit(problem.logits, form(problem.labels))
+    assert np.array_equal(problem.predict(found), expected)
+
+
+def test_labels_may_be_names_of_classes_or_truth_values(problem, refuses):
+    frame = pd.DataFrame(problem.logits, columns=NAMES)
+    words = np.array(NAMES)[problem.labels]
+    expected = problem.predict(problem.fit("vs"))
+    found = build_calibrator("vs").fit(frame[NAMES[::-1]], words)
+    assert found.predict_proba(frame[NAMES]) == pytest.approx(expected[:, ::-1])
+    with refuses(DataError, "label 'e' is not one of the classes a, b, c, d, x; correct it, or"):
+        build_calibrator("vs").fit(problem.logits, words, class_names=[*"abcdx"])
+    with refuses(DataError, "labels must be integers", "or names with class_names"):
+        build_calibrator("vs").fit(problem.logits, words)
+    two, first = problem.logits[:, :2], problem.labels == 0
+    fits = [build_calibrator("vs").fit(two, labels) for labels in (first, first.astype(int))]
+    assert np.array_equal(fits[0].predict_proba(two), fits[1].predict_proba(two))

@@ -39,7 +39,7 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
     }
     shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     expected = paired_bootstrap(runs, data.test_labels, metrics=shown, n_resamples=50)
-    found = json.loads(done.out)
+    found = json.loads(done.out)["differences"]
     assert [row["metric"] for row in found] == expected["metric"].tolist()
     for row, wanted in zip(found, expected.itertuples(), strict=True):
         assert row["difference"] == pytest.approx(wanted.difference, abs=1e-6)
@@ -70,7 +70,7 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
     asked.append("--networks")
     done = calgrid(*asked)
     assert "tie (11 % of squared_ce would have been found)" in done.out  # 0.0114 ** 0.5
-    (row,) = json.loads(calgrid(*asked, "--json").out)
+    (row,) = json.loads(calgrid(*asked, "--json").out)["differences"]
     root = 100 * math.copysign(abs(row["difference"]) ** 0.5, row["difference"])
     (line,) = [line for line in done.out.splitlines() if line.startswith("squared_ce (%)")]
     assert line.split()[2] == f"{root:+.2f}"
@@ -80,7 +80,7 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
 def differences(calgrid, a, b):
     done = calgrid("compare", f"a={a}", f"b={b}", "--json", *FEW)
     assert done.code == 0, done.err
-    return {row["difference"] for row in json.loads(done.out)}
+    return {row["difference"] for row in json.loads(done.out)["differences"]}
 
 
 def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
@@ -112,7 +112,7 @@ def test_seeds_are_files_with_commas_and_the_verdict_is_about_them_too(calgrid, 
     )
     done = calgrid(*both, "--json")
     assert done.code == 0, done.err
-    (nll,) = [row for row in json.loads(done.out) if row["metric"] == "nll"]
+    (nll,) = [row for row in json.loads(done.out)["differences"] if row["metric"] == "nll"]
     assert (nll["n_seeds"], nll["difference"], nll["verdict"]) == (2, pytest.approx(0), "tie")
     assert nll["std_seed"] > 0
 
@@ -145,7 +145,7 @@ def test_a_metric_named_twice_is_shown_once(calgrid, two):
         "compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW
     )
     assert done.code == 0, done.err
-    assert [row["metric"] for row in json.loads(done.out)] == ["ece", "nll"]
+    assert [row["metric"] for row in json.loads(done.out)["differences"]] == ["ece", "nll"]
 
 
 def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):

@@ -153,6 +153,7 @@ def test_metrics_are_those_of_the_python_interface(calgrid, files, data, kind):
     probabilities = softmax(data.test)
     values = evaluate(probabilities, data.test_labels, n_bins=10)
     intervals = bootstrap(probabilities, data.test_labels, n_resamples=100, n_bins=10)
+    assert shown.pop("warnings") == []
     assert shown.keys() == values.keys()
     for name, cell in shown.items():
         assert cell["value"] == pytest.approx(values[name], abs=1e-6), name

@@ -28,7 +28,11 @@ def test_metrics_are_those_of_the_array(calgrid, votes):
     path, shares, labels = votes
     done = calgrid("metrics", path, "--json", *AS_GIVEN)
     assert done.code == 0, done.err
-    found = {name: cell["value"] for name, cell in json.loads(done.out).items()}
+    shown = json.loads(done.out)
+    (warning,) = shown.pop("warnings")
+    assert "of 200 rows give their label the probability 0" in warning
+    assert f"Warning: {warning}" in done.err
+    found = {name: cell["value"] for name, cell in shown.items()}
     assert found == evaluate(shares, labels)
 
 
@@ -83,6 +87,8 @@ def test_metrics_of_the_calibrated_file_are_what_calibrate_printed(
         data.test_labels,
     )
     again = calgrid("metrics", out, "--json", "--bootstrap", 0)
-    assert {name: cell["value"] for name, cell in json.loads(again.out).items()} == expected
+    shown = json.loads(again.out)
+    assert shown.pop("warnings") == []
+    assert {name: cell["value"] for name, cell in shown.items()} == expected
     assert calgrid("metrics", out, "--json", *AS_GIVEN).out == again.out
     assert read_logits(out).logits.dtype == np.float32

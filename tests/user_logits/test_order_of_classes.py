@@ -143,3 +143,12 @@ def test_models_of_one_data_set_are_compared_in_one_order(tmp_path, home, refuse
         check_external(Study(config, home))
     external["b"]["backbone"] = "other"
     check_external(Study(config, home))
+
+
+def test_symptoms_of_the_files_of_a_study_are_said_before_it_runs(tmp_path, home, capsys):
+    for split, logits in (("val", LOGITS), ("test", 1 / (1 + np.exp(-LOGITS[::-1])))):
+        npz(tmp_path / f"{split}.npz", logits=logits, label=LABELS)
+    mine = {"val": "val.npz", "test": "test.npz", "kind": "logits", "calibrators": ["none"]}
+    check_external(Study({"study": "s", "data_root": str(tmp_path), "external": {"a": mine}}, home))
+    said = f"Warning: external.a: {tmp_path / 'test.npz'}: all logits lie between 0 and 1"
+    assert said in capsys.readouterr().err

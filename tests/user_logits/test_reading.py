@@ -659,16 +659,6 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
     found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
     assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
     assert capsys.readouterr().err == ""
-    read_any(
-        wide(tmp_path / "t.csv", ["score"], np.array([[0.2], [0.9]]), [0, 1]),
-        "logits",
-        values_key="score",
-        binary=True,
-    )
-    assert (
-        "are between 0 and 1 like probabilities; if they are, give --kind probabilities"
-        in capsys.readouterr().err
-    )
 
 
 def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses, capsys):

@@ -12,12 +12,15 @@ from calgrid.calibrators._probabilities import (
     resemble_probabilities,
     within_unit,
 )
+from calgrid.class_names import SHOWN_NAMES
 from calgrid.errors import DataError, row_at, visible
 from calgrid.metrics._inputs import as_array
 
 #: what a fit knows about its inputs
 INPUTS = ("n_classes", "n_samples", "kind", "binary", "class_names")
 KINDS = ("logits", "probabilities")
+#: integers below it are exact in float64
+LARGEST_EXACT = 2**53
 #: columns of a data frame that are no classes
 OF_ROWS = ("label", "labels", "index")
 #: a logit this far below the maximum, such as the smallest float32, has probability 0 at every
@@ -235,14 +238,40 @@ def check_row_order(logits: Any, labels: Any) -> None:
         )
 
 
-def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
-    """Return labels ``(N,)`` as int64.
+def plain_labels(labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
+    """Return class numbers ``(N,)`` of labels ``(N, 1)``, one-hot rows ``(N, K)``, whole floats,
+    or, for two classes, False and True; other labels as they are.
+    """
+    if labels.shape[1:] == (1,):
+        labels = labels.reshape(-1)
+    one_hot = labels.ndim == 2 and labels.shape[1] == n_classes and np.isin(labels, (0, 1)).all()
+    if one_hot and (labels.sum(axis=1) == 1).all():
+        return labels.argmax(axis=1)
+    are_whole = labels.dtype.kind == "f" and (labels == np.rint(labels)).all()
+    if are_whole and (np.abs(labels) < LARGEST_EXACT).all():
+        return labels.astype(np.int64)
+    return labels.astype(np.int64) if labels.dtype.kind == "b" and n_classes == 2 else labels
+
+
+def check_labels(
+    labels: Any, n_samples: int, n_classes: int, names: Sequence[str] | None = None
+) -> NDArray[np.int64]:
+    """Return labels as class numbers ``(N,)``; those of :func:`plain_labels`, or text of ``names``.
 
     Raises
     ------
-    DataError : not integers, a different length from the logits, or a class outside [0, K).
+    DataError : not integers, a different length from the logits, a class outside [0, K), or text
+        that is none of the names.
     """
-    array = as_array(labels, "labels")
+    array = plain_labels(as_array(labels, "labels"), n_classes)
+    if names is not None and array.dtype.kind in "OU" and array.ndim == 1:
+        unknown = [str(name) for name in array if name not in names]
+        if unknown:
+            raise DataError(
+                f"label '{visible(unknown[0])}' is not one of the classes "
+                f"{visible(', '.join(names[:SHOWN_NAMES]))}; correct it, or class_names."
+            )
+        array = np.array([names.index(name) for name in array])
     if array.shape != (n_samples,):
         raise DataError(
             f"labels must be ({n_samples},), one for each row of logits, got shape {array.shape}."
@@ -251,7 +280,7 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
         has_nan = array.dtype.kind == "f" and np.isnan(array).any()
         raise DataError(
             f"labels must be integers, got {'NaN' if has_nan else array.dtype}; give class "
-            f"indices from 0 to {n_classes - 1}."
+            f"indices from 0 to {n_classes - 1}, or names with class_names."
         )
     if array.min() < 0 or array.max() >= n_classes:
         mend = "remove unlabelled samples"

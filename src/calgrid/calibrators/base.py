@@ -206,7 +206,8 @@ class Calibrator(ABC):
         logits : ``(N, K)`` real numbers; -inf marks an impossible class, whose probability is 0
             (except with calibrators that say otherwise); finite numbers are never taken for
             masks, unless they are 1e30 below the largest. ``(N,)``: numbers of class 1 of two.
-        labels : ``(N,)`` class indices.
+        labels : ``(N,)`` class indices, also as a column, one-hot or whole floats; or names of the
+            classes.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
             them, else ignored.
@@ -228,7 +229,7 @@ class Calibrator(ABC):
         scores = self._checked(values)
         n_samples, n_classes = scores.shape
         check_row_order(logits, labels)
-        targets = check_labels(labels, n_samples, n_classes)
+        targets = check_labels(labels, n_samples, n_classes, names)
         check_indices(logits, class_names, targets)
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)

@@ -12,7 +12,7 @@ import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import WORSE
-from calgrid.class_names import say_unnamed, shown_names
+from calgrid.class_names import say_unnamed
 from calgrid.cli.files import (
     ALL,
     as_json,
@@ -21,9 +21,8 @@ from calgrid.cli.files import (
     interval_text,
     left_out_lines,
     read,
-    say_few,
-    say_impossible,
     says_and_right,
+    warn,
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.components import registry
@@ -37,6 +36,7 @@ from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.user_logits.ranking import Ranked, choice, rank_calibrators, reference, usable
 from calgrid.user_logits.reading import predicted, read_head_arrays, share_rows
+from calgrid.user_logits.symptoms import impossible, of_labels, of_scores, symptoms
 from calgrid.user_logits.writing import write_csv
 
 #: mark of a calibrator with a fit that did not converge
@@ -60,6 +60,7 @@ def calibrate(options: argparse.Namespace) -> None:
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     content: dict[str, Any] = {}
+    warnings: list[str] = []
     calibrator, ranking = None, list[Ranked]()
     if options.load:
         calibrator = _loaded(options, names)
@@ -68,7 +69,17 @@ def calibrate(options: argparse.Namespace) -> None:
         data = read(options.fit, options.fit_labels, options)
         _warn_of_calibrated(options.fit, data)
         target = _target(options, data.metadata.get("classes"), data.logits.shape[1])
-        _warn_of_rows(options, data, target)
+        # a fit needs a row of each class
+        seen = [
+            *of_labels(data, options.fit, fewest=0),
+            *of_scores(data, predicted(data), options.fit),
+        ]
+        if target is not None and _is_labelled(target) and share_rows(data, target):
+            seen.append(
+                f"--fit and --apply share rows ({options.fit}, {options.apply}): metrics on rows "
+                "used for fitting are optimistic; apply the calibrator to other rows."
+            )
+        warnings += warn(seen)
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
         if _is_ranking(names):
@@ -80,23 +91,19 @@ def calibrate(options: argparse.Namespace) -> None:
         if target is not None or options.save:
             calibrator = _fitted(options, chosen, data, head)
     if calibrator is not None:
-        warnings = list(calibrator.fit_history["warnings"])
-        for warning in warnings:
-            log(f"Warning: {calibrator.id}: {warning}")
-        content |= {
-            "calibrator": calibrator.id,
-            "converged": calibrator.fit_history.get("converged", True),
-            "warnings": warnings,
-        }
+        of_fit = calibrator.fit_history["warnings"]
+        warnings += warn([f"{calibrator.id}: {warning}" for warning in of_fit])
+        converged = calibrator.fit_history.get("converged", True)
+        content |= {"calibrator": calibrator.id, "converged": converged}
     if calibrator is not None and target is not None:
-        content["metrics"] = _apply(options, calibrator, target)
+        content["metrics"] = _apply(options, calibrator, target, warnings)
     elif calibrator is not None:
         require_writable(options.save)
         calibrator.save(options.save)
         if not options.json:
             sys.stdout.write(f"{options.save} has {calibrator}; apply it with --load.\n")
     if options.json:
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        sys.stdout.write(json.dumps({**content, "warnings": warnings}, indent=2) + "\n")
 
 
 def _is_ranking(names: Sequence[str]) -> bool:
@@ -208,24 +215,6 @@ def _warn_of_calibrated(path: Path, data: Logits) -> None:
 
 def _is_labelled(data: Logits) -> bool:
     return bool((data.label != NO_LABEL).any())
-
-
-def _warn_of_rows(options: argparse.Namespace, data: Logits, target: Logits | None) -> None:
-    """Warn of classes without a row in the fit, and of metrics on rows that it uses."""
-    n_classes = data.logits.shape[1]
-    missing = np.flatnonzero(np.bincount(data.label, minlength=n_classes) == 0)
-    if len(missing):
-        names = data.metadata.get("classes") or [str(number) for number in range(n_classes)]
-        log(
-            f"Warning: {options.fit} has no row of {len(missing)} of {n_classes} classes "
-            f"({shown_names([names[number] for number in missing])}): their calibrated "
-            f"probabilities rest on rows of other classes."
-        )
-    if target is not None and _is_labelled(target) and share_rows(data, target):
-        log(
-            f"Warning: --fit and --apply share rows ({options.fit}, {options.apply}): metrics on "
-            f"rows used for fitting are optimistic; apply the calibrator to other rows."
-        )
 
 
 def _kind(data: Logits) -> str:
@@ -402,8 +391,12 @@ def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
-    """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
+def _apply(
+    options: argparse.Namespace, calibrator: Calibrator, target: Logits, warnings: list[str]
+) -> dict[str, Any]:
+    """Calibrate a file, and write and print the results; return the metrics for ``--json``, and add
+    what is logged to ``warnings``.
+    """
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
         columns[calibrator.id] = calibrator.predict_output(
@@ -411,9 +404,11 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
-        say_few(target, options.apply)
+        warnings += warn(symptoms(target, columns["none"], options.apply))
+        if calibrator.id != "none":
+            calibrated = columns[calibrator.id]
+            warnings += warn(impossible(calibrated, target.label, calibrator.id))
         for name, output in columns.items():
-            say_impossible(output, target.label, name)
             scores[name] = estimates(output, target.label, options)
     _write(options, calibrator, target, columns, scores)
     if not scores:
@@ -425,11 +420,12 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
             sys.stdout.write(_verdict_text(options, columns, target.label, scores))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
-        log(
-            f"Warning: {calibrator.id} has {nll_after / nll_before:.1f} times the NLL of the "
-            f"uncalibrated logits on the calibrated file: it overfits, or the two files come from "
-            f"different models or data."
+        times = nll_after / nll_before
+        said = (
+            f"{calibrator.id} has {times:.1f} times the NLL of the uncalibrated logits on the "
+            "calibrated file: it overfits, or the two files come from different models or data."
         )
+        warnings += warn([said])
     return {name: as_json(values) for name, values in scores.items()}
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
-from calgrid.cli.files import read, say_few, say_impossible
+from calgrid.cli.files import read, warn
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Output
@@ -30,6 +30,7 @@ from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, NO_VERDICT, TIE
 from calgrid.storage.logits import Logits
 from calgrid.user_logits.reading import predicted, row_keys
+from calgrid.user_logits.symptoms import of_labels, of_scores
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
@@ -54,10 +55,15 @@ def compare(options: argparse.Namespace) -> None:
             f"resamples; 1000 are recommended."
         )
     first = _read(next(iter(methods.values()))[0], options)
-    say_few(first, next(iter(methods.values()))[0])
-    runs = {}
+    warnings = of_labels(first, next(iter(methods.values()))[0])
+    runs: dict[str, list[Output]] = {}
     for name, paths in methods.items():
-        runs[name] = [_output(path, first, options) for path in paths]
+        runs[name] = []
+        for path in paths:
+            output, seen = _output(path, first, options)
+            runs[name].append(output)
+            warnings += seen
+    warn(warnings)
     frame = paired_bootstrap(
         runs,
         first.label,
@@ -68,7 +74,8 @@ def compare(options: argparse.Namespace) -> None:
     )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        content = {"differences": rows, "warnings": warnings}
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:
         sys.stdout.write(_text(frame, len(first), options.networks))
 
@@ -89,7 +96,8 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
     return ordered
 
 
-def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
+def _output(path: Path, first: Logits, options: argparse.Namespace) -> tuple[Output, list[str]]:
+    """Probabilities of a file, for the rows of the first one, and the symptoms of its numbers."""
     classes = first.metadata.get("classes")
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:
@@ -112,8 +120,7 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
             f"the same test set."
         )
     output = predicted(data)
-    say_impossible(output, data.label, path)
-    return output
+    return output, of_scores(data, output, path)
 
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:

@@ -24,10 +24,11 @@ from calgrid.metrics import (
     evaluate,
     evaluate_soft,
 )
-from calgrid.metrics.intervals import FEW_ROWS, Estimate
+from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
 from calgrid.user_logits.reading import predicted, read_any
+from calgrid.user_logits.symptoms import symptoms
 
 #: value of --calibrator that stands for all calibrators whose inputs are given
 ALL = "all"
@@ -85,28 +86,16 @@ def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
     return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
 
 
-def say_impossible(output: Output, labels: np.ndarray, name: str | Path) -> None:
-    """Log how many labels have the probability 0, for which the NLL would be infinite."""
-    predictions = check_probabilities(output, labels)
-    if predictions.n_impossible:
-        log(
-            f"Warning: {name}: {predictions.n_impossible} of {len(labels)} rows give their label "
-            f"the probability 0; the NLL counts it as {predictions.least:.2g}."
-        )
+def warn(warnings: Sequence[str]) -> list[str]:
+    """Log warnings, and return them for ``--json``."""
+    for warning in warnings:
+        log(f"Warning: {warning}")
+    return list(warnings)
 
 
 def rows_of(data: Sized) -> str:
     """``1 row``, ``20 rows``."""
     return f"{len(data)} row{'s' * (len(data) != 1)}"
-
-
-def say_few(data: Sized, name: str | Path) -> None:
-    """Log that rows are too few to measure calibration."""
-    if len(data) < FEW_ROWS:
-        log(
-            f"Warning: {name} has {rows_of(data)}, too few to say how well a model is calibrated: "
-            "by chance alone a perfectly calibrated one has a large ECE, too (ece_null)."
-        )
 
 
 def says_and_right(output: Output, labels: np.ndarray) -> str:
@@ -149,8 +138,7 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
-    say_few(data, options.file)
-    say_impossible(probabilities, data.label, options.file)
+    warnings = warn(symptoms(data, probabilities, options.file))
     predictions = check_probabilities(probabilities, data.label)
     further = _metrics_of_plugins(predictions, options.bins)
     measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)
@@ -160,7 +148,8 @@ def metrics(options: argparse.Namespace) -> None:
             probabilities, data.distribution, options, evaluate_soft, bootstrap_soft
         )
     if options.json:
-        sys.stdout.write(json.dumps(as_json(scores), indent=2) + "\n")
+        content = {**as_json(scores), "warnings": warnings}
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
         return
     said = says_and_right(probabilities, data.label)
     sys.stdout.write(f"{rows_of(data)}, {probabilities.shape[1]} classes: {said}\n")

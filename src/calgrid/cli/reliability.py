@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read, rows_of, say_few, say_impossible, says_and_right
+from calgrid.cli.files import estimates, read, rows_of, says_and_right, warn
 from calgrid.errors import ConfigError
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
@@ -16,6 +16,7 @@ from calgrid.progress import log
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import Logits
 from calgrid.user_logits.reading import predicted
+from calgrid.user_logits.symptoms import symptoms
 
 #: probabilities, labels and lines under the name of a diagram
 Part: TypeAlias = tuple[np.ndarray, np.ndarray, str]
@@ -37,8 +38,7 @@ def reliability(options: argparse.Namespace) -> None:
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
         output = predicted(data)
-        say_few(data, path)
-        say_impossible(output, data.label, path)
+        warn(symptoms(data, output, path))
         if options.per_class:
             lead = f"{name}: " if len(names) > 1 else ""
             for each, part in _of_classes(data, output).items():

@@ -17,6 +17,7 @@ from calgrid.configuration.protocols import check_batches, cropped
 from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
+from calgrid.progress import log
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
 from calgrid.storage.specs import EXTERNAL_FILES
@@ -421,7 +422,10 @@ def _identities(
     the identities of their val and test rows, and the number of their classes and their names, if
     known.
     """
-    from calgrid.user_logits.entry import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+    # NumPy, SciPy and pyarrow
+    from calgrid.user_logits.entry import first_rows, read_external  # noqa: PLC0415
+    from calgrid.user_logits.reading import predicted  # noqa: PLC0415
+    from calgrid.user_logits.symptoms import symptoms  # noqa: PLC0415
 
     whole = dict(runs[0].external)
     whole.pop("val_rows", None)
@@ -431,6 +435,9 @@ def _identities(
     identities = {}
     try:
         val, test, classes = read_external(whole, given)
+        for role, data in (("val", val), ("test", test)):
+            for warning in symptoms(data, predicted(data), given.get(role, given["test"])):
+                log(f"Warning: {where}: {warning}")
         for calibrator in study.evaluations[runs[0].key].calibrators.values():
             if "features" in calibrator["needs"] and val.features is None:
                 raise DataError(

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.calibrators._validation import plain_labels
 from calgrid.class_names import SHOWN_NAMES, shown_names
 from calgrid.errors import DataError, visible
 from calgrid.storage.logits import NO_LABEL
 
-#: integers below it are exact in float64
-LARGEST_EXACT = 2**53
 #: digits of a class number as text; more do not fit into int64
 MOST_DIGITS = 15
 INTEGER = re.compile(rf"-?\d{{1,{MOST_DIGITS}}}")
@@ -48,15 +47,9 @@ def class_numbers(
             f"{path}: {np.isnan(labels).sum()} labels are NaN; give the classes of these rows, or "
             "remove the rows."
         )
-    one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
-    if one_hot and (labels.sum(axis=1) == 1).all():
-        return labels.argmax(axis=1), classes
-    if labels.dtype.kind == "b" and width == (2,):
-        first = classes[0].casefold() if classes else "false"
-        return (labels != (first == "true")).astype(np.int64), classes
-    if _are_whole_floats(labels):
-        return labels.astype(np.int64), classes
-    return labels, classes
+    if labels.dtype.kind == "b" and width == (2,) and classes:
+        return (labels != (classes[0].casefold() == "true")).astype(np.int64), classes
+    return plain_labels(labels, width[0] if width else 0), classes
 
 
 def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) -> np.ndarray:
@@ -70,7 +63,9 @@ def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) ->
     values = _values_of_names(classes)
     if labels.shape[1:] == (1,):
         labels = labels.reshape(-1)
-    are_numbers = labels.dtype.kind in "biu" or _are_whole_floats(labels)
+    if labels.ndim == 1 and labels.dtype.kind == "f":
+        labels = plain_labels(labels, len(classes))
+    are_numbers = labels.dtype.kind in "biu"
     if values is None or labels.ndim != 1 or not are_numbers:
         return labels
     if NO_LABEL not in values and (labels == NO_LABEL).all():
@@ -100,15 +95,6 @@ def _values_of_names(names: Sequence[str]) -> list[int] | None:
     values = list(map(int, names))
     are_places = sorted(values) == list(range(len(values)))
     return None if are_places or len(set(values)) < len(values) else values
-
-
-def _are_whole_floats(labels: np.ndarray) -> bool:
-    """Whether labels are floats without fractions: pandas stores whole numbers so in a column with
-    gaps.
-    """
-    if labels.dtype.kind != "f":
-        return False
-    return bool(((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all())
 
 
 def is_text(labels: np.ndarray) -> bool:

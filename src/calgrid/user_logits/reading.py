@@ -538,7 +538,7 @@ def from_arrays(
             matrix = name in ("features", "distribution")
             rows[name] = _float32(arrays[name], name, path) if matrix else arrays[name]
     if binary:
-        values = _both_classes(values.reshape(-1), kind, path)
+        values = _both_classes(values.reshape(-1), kind)
     labels, classes = class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**rows, label=labels, logits=logits)
@@ -584,16 +584,10 @@ def _check_width(
     )
 
 
-def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
+def _both_classes(values: np.ndarray, kind: str) -> np.ndarray:
     """Convert numbers (N,) of class 1 to numbers (N, 2) of both classes."""
     if kind == "probabilities":
         return np.column_stack([1 - values, values])
-    if values.size and values.min() >= 0 and values.max() <= 1:
-        log(
-            f"Warning: {path} should contain logits, but all are between 0 and 1 like "
-            "probabilities; if they are, give --kind probabilities (in a study, kind: "
-            "probabilities)."
-        )
     return np.column_stack([np.zeros_like(values), values])
 
 
