@@ -560,7 +560,7 @@ def test_a_class_without_training_images_must_be_stated(files, pictures, tmp_pat
         (lambda root: (root / "train/dog").mkdir(), "dog contains no image"),
         (
             lambda root: (shutil.rmtree(root / "test"), (root / "test").touch()),
-            "test must be a folder with one",
+            "test must be a folder with one folder per class; unpack it",
         ),
     ],
     ids=["class", "empty", "no folder"],
@@ -569,6 +569,18 @@ def test_folders_that_do_not_fit_are_named(files, tmp_path, change, message):
     change(files)
     with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", **FOLDERS)
+
+
+def test_files_of_class_folders_that_are_no_images_are_left_out_and_counted(
+    files, tmp_path, capsys
+):
+    for name in ("1.heic", "2.HEIC", "3.jfif", "a/4"):
+        path = files / "train" / "cat" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    prepared(files, tmp_path / "out", **FOLDERS)
+    said = "train: files of class folders are left out, 2 .heic, 1 .jfif, 1 without suffix;"
+    assert f"Warning: {files}/{said} images must be .bmp, .gif, .jpeg" in capsys.readouterr().err
 
 
 def test_other_files_beside_the_pictures_are_left_out_and_links_to_folders_followed(

@@ -9,8 +9,9 @@ already read, or to one of its parents, is an error.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,11 @@ from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.datasets._pictures import SUFFIXES
 from calgrid.errors import DataError, visible
+from calgrid.progress import log
 from calgrid.storage.sources import files_below
+
+#: suffixes of files that are left out that a message lists
+MOST_KINDS = 5
 
 
 @register(
@@ -134,8 +139,20 @@ def _pictures(folder: Path) -> list[str]:
     so are images without a class folder.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} must be a folder with one folder per class.")
-    found = [file for file, _ in files_below(folder) if file.lower().endswith(SUFFIXES)]
+        mend = "; unpack it" if folder.is_file() else ""
+        raise DataError(f"{folder} must be a folder with one folder per class{mend}.")
+    found, skipped = [], Counter[str]()
+    for file, _ in files_below(folder):
+        if file.lower().endswith(SUFFIXES):
+            found.append(file)
+        elif "/" in file:
+            skipped[PurePosixPath(file).suffix.lower() or "without suffix"] += 1
+    if skipped:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(MOST_KINDS))
+        log(
+            f"Warning: {folder}: files of class folders are left out, {visible(kinds)}; images "
+            f"must be {', '.join(SUFFIXES)}."
+        )
     pictures = [file for file in found if "/" in file]
     if found and not pictures:
         raise DataError(
