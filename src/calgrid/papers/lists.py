@@ -6,13 +6,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from calgrid.papers.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
 from calgrid.reporting import text
-from calgrid.reporting.index import PAPER_FIGURES, read_index
+from calgrid.reporting.index import PAPER_FIGURES, FigureEntry, read_index
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 
@@ -20,7 +19,6 @@ HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
 #: missing runs are named up to this number; further ones are counted
 NAMED = 4
-Entry = Mapping[str, Any]
 
 
 def figure_lists(data: StudyData, figures: Path) -> list[Table]:
@@ -34,7 +32,7 @@ def figure_lists(data: StudyData, figures: Path) -> list[Table]:
     return [figure_list(data, paper, drawn) for paper in papers_of(data.manifest)]
 
 
-def figure_list(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
+def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> Table:
     """List of the figures of a paper.
 
     Its frame has ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was
@@ -66,7 +64,9 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     )
 
 
-def _rows(data: StudyData, wanted: PrintedFigure, drawn: Sequence[Entry]) -> list[dict[str, str]]:
+def _rows(
+    data: StudyData, wanted: PrintedFigure, drawn: Sequence[FigureEntry]
+) -> list[dict[str, str]]:
     """One row per file of ours that shows a figure of the paper, or one row that says why there is
     none.
     """
@@ -74,13 +74,13 @@ def _rows(data: StudyData, wanted: PrintedFigure, drawn: Sequence[Entry]) -> lis
     missing = _missing(data, wanted)
     state = f"{DRAWN}; {missing}" if missing else DRAWN
     of_kind = [entry for entry in drawn if entry["figure"] == wanted.figure]
-    found = [entry for entry in of_kind if _about(entry["place"], wanted)]
+    found = [(each["id"], each["file"]) for each in of_kind if _about(each["place"], wanted)]
     if not found:
-        found, state = [{"id": "", "file": ""}], "nothing to draw"
+        found, state = [("", "")], "nothing to draw"
         if wanted.figure:
             needs = wanted.needs or "what it is drawn from is in none of the runs"
             state = f"not drawn; {missing or f'data are missing: {needs}'}"
-    return [{**row, "id": ours["id"], "file": ours["file"], "state": state} for ours in found]
+    return [{**row, "id": name, "file": file, "state": state} for name, file in found]
 
 
 def _missing(data: StudyData, wanted: PrintedFigure) -> str:
@@ -103,7 +103,7 @@ def _missing(data: StudyData, wanted: PrintedFigure) -> str:
     return "; ".join(sentences)
 
 
-def _about(place: Mapping[str, Any], wanted: PrintedFigure) -> bool:
+def _about(place: Mapping[str, object], wanted: PrintedFigure) -> bool:
     for axis, names in {"dataset": wanted.dataset, "backbone": wanted.backbone}.items():
         if names and place.get(axis, names[0]) not in names:
             return False

@@ -1,12 +1,13 @@
 """Figures of the report: rows are collected from the study once, then drawn and described."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions
+from calgrid.reporting.index import FigureEntry
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.schema import SETTING
@@ -110,10 +111,8 @@ class FigureKind:
             found.setdefault(tuple(self._place(group).values()), group)
         return list(found.values())
 
-    def entry(self, frame: FigureData) -> dict[str, Any]:
-        """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study
-        that is shown.
-        """
+    def entry(self, frame: FigureData) -> FigureEntry:
+        """Entry of the index."""
         data, group, place = frame.study, frame.group, self._place(frame.group)
         name, title = self.id, self.title
         if place:
@@ -130,6 +129,5 @@ class FigureKind:
             "category": self.category,
             "figure": self.id,
             "place": place,
-            # shown with their colours on a dark page
             "photographs": getattr(self.content, "PHOTOGRAPHS", False),
         }

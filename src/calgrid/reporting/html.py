@@ -2,14 +2,21 @@
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from calgrid import __version__
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
-from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
+from calgrid.reporting.index import (
+    CATEGORIES,
+    PAPER_FIGURES,
+    SUMMARY,
+    FigureEntry,
+    TableEntry,
+    read_index,
+)
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.reporting.table import Table
@@ -110,7 +117,7 @@ def _grid_row(data: StudyData, group: Group) -> list[str]:
     ]
 
 
-def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _index(data: StudyData) -> tuple[list[TableEntry], list[FigureEntry]]:
     """Entries of the tables and figures as their jobs wrote them, figures with their content in
     base64.
     """
@@ -118,7 +125,7 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     for name in ("figures", "tables"):
         if (record := summary_record(study, name)) is not None:
             record.verify()
-    drawn = read_index(study / "figures")
+    drawn: list[FigureEntry] = read_index(study / "figures")
     shown: Counter[str] = Counter()
     for entry in drawn:
         shown[entry["figure"]] += 1
@@ -128,9 +135,7 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return read_index(study / "tables"), drawn
 
 
-def _questions(
-    data: StudyData, tables: Sequence[Mapping[str, Any]]
-) -> dict[str, dict[str, list[str]]]:
+def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[str, list[str]]]:
     """Question -> what was compared -> answers in words; their table has the numbers."""
     of_calibrators = {
         data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
@@ -156,18 +161,24 @@ def _questions(
     return found
 
 
-def _sections(
-    tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+@dataclass
+class ReportSection:
+    """Tables and figures of a category; ``further`` figures are linked."""
+
+    title: str
+    tables: list[TableEntry] = field(default_factory=list)
+    figures: list[FigureEntry] = field(default_factory=list)
+    further: list[FigureEntry] = field(default_factory=list)
+
+
+def _sections(tables: Sequence[TableEntry], figures: Sequence[FigureEntry]) -> list[ReportSection]:
     """Tables and figures by category, without empty categories."""
-    sections: dict[str, dict[str, Any]] = {}
-    for category in CATEGORIES:
-        sections[category] = {"title": category, "tables": [], "figures": [], "further": []}
-    for entry in tables:
-        if entry["category"] in sections:
-            sections[entry["category"]]["tables"].append(entry)
-    for entry in figures:
-        if entry["category"] in sections:
-            place = "figures" if "data" in entry else "further"
-            sections[entry["category"]][place].append(entry)
-    return [section for section in sections.values() if section["tables"] or section["figures"]]
+    sections = {category: ReportSection(category) for category in CATEGORIES}
+    for table in tables:
+        if table["category"] in sections:
+            sections[table["category"]].tables.append(table)
+    for figure in figures:
+        if figure["category"] in sections:
+            section = sections[figure["category"]]
+            (section.figures if "data" in figure else section.further).append(figure)
+    return [section for section in sections.values() if section.tables or section.figures]

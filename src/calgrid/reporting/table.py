@@ -15,6 +15,7 @@ import pandas as pd
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
+from calgrid.reporting.index import CellEntry, SectionEntry, TableEntry
 from calgrid.reporting.study import (
     GROUP,
     STATISTICS,
@@ -30,8 +31,6 @@ from calgrid.storage.atomic import write_text
 
 #: the report shows the sections of a table up to about this number of rows
 SHOWN_ROWS = 1000
-#: what the report reads of a cell without a published value
-SHOWN_PARTS = ("text", "spread", "bold", "underlined", "sort", "link")
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,16 @@ class Cell:
         return dataclasses.replace(self, text=names.get(self.text, self.text))
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> CellEntry:
         """What the report reads of a cell without a published value."""
-        return {name: getattr(self, name) for name in SHOWN_PARTS}
+        return {
+            "text": self.text,
+            "spread": self.spread,
+            "bold": self.bold,
+            "underlined": self.underlined,
+            "sort": self.sort,
+            "link": self.link,
+        }
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class Section:
         return rows
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> SectionEntry:
         """Entry of the index of a table."""
         rows = []
         for row in self.rows:
@@ -252,13 +258,13 @@ class Table:
         return page.render(table=self, opened=opened, markup=text.HTML)
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> TableEntry:
         """Entry of the index, including the formatted cells for the report.
 
         Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists
         the headings of the others.
         """
-        entry: dict[str, Any] = {
+        entry: TableEntry = {
             "id": self.id,
             "title": self.title,
             "category": self.category,
@@ -266,9 +272,11 @@ class Table:
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
             "summary": self.summary,
+            "sections": [],
+            "further": [],
         }
         if self.of_paper:
-            return {**entry, "sections": [], "further": [], "page": self.html}
+            return {**entry, "page": self.html}
         ends = np.cumsum([len(section.rows) for section in self.sections])
         shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
         entry["sections"] = [section.entry for section in self.sections[:shown]]
