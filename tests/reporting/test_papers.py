@@ -226,38 +226,6 @@ def test_mean_accuracies_of_fedlas_table_2_are_cut_off(alone):
     assert np.floor(mean + 1e-6).to_dict() == printed.round().to_dict()
 
 
-def test_best_cells_of_fedlas(alone):
-    """FeDLaS-MbLS has the lowest ECE on Tiny-ImageNet and CIFAR-10 and the best ranks; CE+TS on
-    CIFAR-100.
-    """
-    ece = best(alone["fedlas_table1"], metric="ece").set_index(["dataset", "backbone"])
-    assert {place: (row["method"], row["calibrator"]) for place, row in ece.iterrows()} == {
-        **{
-            (data, net): ("fedlas_mbls", "none")
-            for data in ("tiny_imagenet", "cifar10")
-            for net in NETS
-        },
-        **{("cifar100", net): ("ce", "ts") for net in NETS},
-    }
-    ranks = [
-        best(alone["fedlas_table1"], metric=f"mean_rank_{metric}")["method"].tolist()
-        for metric in ("ece", "aece")
-    ]
-    assert ranks == [["fedlas_mbls"], ["fedlas_mbls"]]
-    assert best(alone["fedlas_table1"], metric="accuracy")["method"].tolist() == ["acls"]
-
-
-def test_best_cells_of_maccal(alone):
-    assert best(alone["maccal_table1"])["method"].tolist() == ["maccal"] * 9
-    assert set(best(alone["maccal_table2"], dataset="cifar10")["method"]) == {"plp"}
-    assert set(best(alone["maccal_table2"], dataset="cifar100")["method"]) == {"maccal"}
-    with_stage = best(alone["maccal_table3"], metric="ece")
-    assert (
-        with_stage["stage"].tolist() == ["maccal"] * 29
-    )  # of thirty pairs, one holds a suspect number
-    assert best(alone["maccal_table4"])["method"].tolist() == ["ce"] * 9
-
-
 def test_best_cells_of_smart(alone):
     """Table 8 as printed has SMART first in 20 rows, where the paper counts 24."""
     counts = {

@@ -361,6 +361,20 @@ def ratio_cell(value: float) -> Cell:
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{value:.2f}", sort=float(value))
 
 
+def fraction_cell(row: pd.Series, name: str, beside: str = "", signed: bool = False) -> Cell:
+    """Cell of the mean of a fraction in percent with its deviation over seeds, and what stands
+    ``beside`` them; NaN is a dash.
+    """
+    mean = float(row[f"{name}_mean"])
+    if math.isnan(mean):
+        return Cell(text.NOTHING)
+    spread = ""
+    if row["n_seeds"] > 1:
+        spread = f"± {text.format_metric('accuracy', row[f'{name}_std'])} "
+    value = text.format_metric("accuracy", mean, signed)
+    return Cell(value, f"{spread}{beside}".strip(), sort=mean)
+
+
 #: heading of a column -> its cell of a row
 Columns = dict[str, Callable[[pd.Series], Cell]]
 #: leading columns of a table of calibrators

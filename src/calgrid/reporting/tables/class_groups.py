@@ -1,13 +1,20 @@
 """Table of groups of classes, such as head and tail, for data sets that have them."""
 
-import math
-
 import numpy as np
 import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.table import Cell, Columns, Section, Table, by_group, section, whole, words
+from calgrid.reporting.table import (
+    Columns,
+    Section,
+    Table,
+    by_group,
+    fraction_cell,
+    section,
+    whole,
+    words,
+)
 from calgrid.storage.schema import CLASSES
 
 KEYS = ["class_group", "method", "calibrator"]
@@ -78,21 +85,10 @@ def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
         "Method": lambda row: words(row["method"]),
         "Calibrator": lambda row: words(row["calibrator"]),
         "Images": lambda row: whole(row["count"]),
-        "Accuracy (%)": lambda row: _cell(row, "accuracy"),
+        "Accuracy (%)": lambda row: fraction_cell(row, "accuracy"),
         "Predicted": lambda row: whole(round(row["predicted"])),
-        "Precision (%)": lambda row: _cell(row, "precision"),
-        "Confidence (%)": lambda row: _cell(row, "confidence"),
-        "Gap (%)": lambda row: _cell(row, "gap", signed=True),
+        "Precision (%)": lambda row: fraction_cell(row, "precision"),
+        "Confidence (%)": lambda row: fraction_cell(row, "confidence"),
+        "Gap (%)": lambda row: fraction_cell(row, "gap", signed=True),
     }
     return section(data.label(group), shown, columns)
-
-
-def _cell(row: pd.Series, name: str, signed: bool = False) -> Cell:
-    """Cell of a fraction in percent."""
-    mean = float(row[f"{name}_mean"])
-    if math.isnan(mean):
-        return Cell(text.NOTHING)
-    spread = ""
-    if row["n_seeds"] > 1:
-        spread = f"± {text.format_metric('accuracy', row[f'{name}_std'])}"
-    return Cell(text.format_metric("accuracy", mean, signed), spread, sort=mean)

@@ -1,13 +1,22 @@
 """Table of classes: how well each class is found, and how sure its predictions are."""
 
-import math
 from collections.abc import Callable
 
 import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.reporting.table import Cell, Columns, Section, Table, by_group, section, whole, words
+from calgrid.reporting.table import (
+    Cell,
+    Columns,
+    Section,
+    Table,
+    by_group,
+    fraction_cell,
+    section,
+    whole,
+    words,
+)
 from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import CLASSES
 
@@ -89,15 +98,9 @@ def _from(part: pd.DataFrame, name: str) -> Callable[[pd.Series], Cell]:
 
 
 def _cell(row: pd.Series, name: str) -> Cell:
-    """Cell of a fraction in percent."""
-    mean = float(row[f"{name}_mean"])
-    if math.isnan(mean):
-        return Cell(text.NOTHING)
-    beside = []
-    if row["n_seeds"] > 1:
-        beside.append(f"± {text.format_metric('accuracy', row[f'{name}_std'])}")
+    """Cell of a fraction; shares have an interval over images."""
+    beside = ""
     if name in SHARES:
-        ends = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
-        beside.append(text.interval("accuracy", *ends))
-        beside.append("few" if row[SHARES[name]] < FEW_IMAGES else "")
-    return Cell(text.format_metric("accuracy", mean), " ".join(beside).strip(), sort=mean)
+        interval = text.interval("accuracy", row[f"{name}_ci_low"], row[f"{name}_ci_high"])
+        beside = f"{interval} {'few' if row[SHARES[name]] < FEW_IMAGES else ''}"
+    return fraction_cell(row, name, beside)
