@@ -92,6 +92,8 @@ def train_arguments(plan, data, out, method="ce", **options):
 
 def write_plan(path, specifications):
     """Write a plan of some jobs, as the workflow does before its jobs; without code and files."""
-    inputs = {folder: {"code": "", "files": {}, "root": ""} for folder in specifications}
+    inputs = {
+        folder: {"code": "", "files": {}, "root": "", "plugins": ""} for folder in specifications
+    }
     further = {"inputs": inputs, "code": {"": {}}, "sources": {}, "rows": {}}
     write_record(path, {"jobs": specifications, **further})

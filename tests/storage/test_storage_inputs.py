@@ -3,12 +3,11 @@
 import hashlib
 import json
 import os
-import sys
 
 import pytest
 
 from calgrid.components import fingerprint, plugins
-from calgrid.errors import StateError
+from calgrid.errors import ConfigError, StateError
 from calgrid.storage.inputs import COMPARED, NOTHING, Inputs, inputs_now, listing, record_content
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import Record, write_record
@@ -62,6 +61,7 @@ def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_c
         "results": {f"../{ABOVE}": {"file": sha256("logits")}},
         "files": {"labels.csv": sha256("labels")},
         "code": {"calgrid.errors": "e"},
+        "plugins": "",
     }
 
 
@@ -198,66 +198,76 @@ def test_inputs_of_now_are_the_same_others_or_gone(tmp_path, above, inputs, know
     assert list(inputs_now(content, tmp_path / BELOW, None))[1] == ("labels.csv", labels, None)
 
 
-class TestCode:
-    """Code is compared as it is when a job has imported it."""
+class TestPlugins:
+    """A job imports plugins from a copy of what its fingerprint names."""
 
     @pytest.fixture
     def plugin(self, tmp_path, monkeypatch):
-        """A plugin whose calibrator imports a module beside the plugin, and has a data file."""
+        """A plugin with modules, files of data, and files that no fingerprint covers."""
         files = {
-            "own/calibrators/own_ts.py": "import own.tools.inner\nimport beside\nX = 1\n",
+            "own/calibrators/own_ts.py": "import own.tools.inner\nFILES = ['../a.md']\nX = 1\n",
+            "own/calibrators/other.py": "",
             "own/tools/__init__.py": "",
             "own/tools/inner.py": "",
             "own/table.csv": "1",
+            "own/a.md": "",
+            "own/b.md": "",
+            "own/.hidden": "",
             "beside.py": "",
         }
         for name, content in files.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-        monkeypatch.chdir(tmp_path)
         monkeypatch.setenv(plugins.VARIABLE, "")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        plugins.use(["own"])
+        plugins.use([tmp_path / "own"])
         yield tmp_path
         plugins.use([])
-        for name in [name for name in sys.modules if name.split(".")[0] in ("own", "beside")]:
-            del sys.modules[name]
 
-    def code(self):
-        return fingerprint.code_digests(["own.calibrators.own_ts"])
+    def published(self, root):
+        code = fingerprint.code_digests(["own.calibrators.own_ts"])
+        folder = root / "copies" / fingerprint.copy_name(code)
+        fingerprint.publish_copy(code, folder)
+        return folder
 
-    @pytest.mark.parametrize(
-        ("name", "said"),
-        [
-            ("own/calibrators/own_ts.py", "own_ts"),
-            ("own/tools/__init__.py", "tools"),
-            ("own/tools/inner.py", "inner"),
-            ("own/table.csv", "own/table.csv"),
-            ("beside.py", "beside"),
-        ],
-    )
-    def test_each_file_that_python_runs_or_that_the_plugin_holds_counts(self, plugin, name, said):
-        code = self.code()
-        sources = fingerprint.sources()
-        assert fingerprint.changed(code, sources) == []
-        (plugin / name).write_text("Y = 2\n")
-        (found,) = fingerprint.changed(code, sources)
-        assert said in found
+    def test_it_holds_what_the_fingerprint_names(self, plugin):
+        assert {*fingerprint.files_of_copy(self.published(plugin))} == {
+            "own/calibrators/own_ts.py",
+            "own/tools/__init__.py",
+            "own/tools/inner.py",
+            "own/table.csv",
+            "own/a.md",
+            plugins.PACKAGES,
+        }
 
-    def test_a_comment_does_not_count(self, plugin):
-        code = self.code()
-        sources = fingerprint.sources()
-        (plugin / "own/tools/inner.py").write_text("# a comment\n")
-        assert fingerprint.changed(code, sources) == []
+    @pytest.mark.parametrize("name", ["own/tools/inner.py", "own/table.csv", "own/a.md"])
+    def test_another_content_has_another_copy(self, plugin, name):
+        before = self.published(plugin)
+        (plugin / name).write_text("# other\n")
+        plugins.use([plugin / "own"])
+        assert self.published(plugin) != before
+        assert fingerprint.digest_of_copy(before) == before.name
 
-    def test_a_module_that_planning_cannot_see_is_refused(self, plugin, refuses):
-        code = self.code()
-        sources = fingerprint.sources()
-        (plugin / "own/dynamic.py").write_text("")
-        assert fingerprint.unknown(code) == []
-        plugins.use(["own"])
-        __import__("own.dynamic")
-        assert fingerprint.unknown(code) == ["own.dynamic"]
-        with refuses(StateError, "own.dynamic was imported in a way", "import own.dynamic"):
-            Inputs(code=code, sources=sources).check()
+    def test_a_damaged_copy_is_refused_by_a_job_and_made_again_by_planning(self, plugin, refuses):
+        folder = self.published(plugin)
+        given = Inputs(plugins=str(folder))
+        given.check()
+        (folder / "own/tools/inner.py").write_text("Y = 2\n")
+        with refuses(StateError, f"The copy of plugins {folder} was changed; run again."):
+            given.check()
+        assert self.published(plugin) == folder
+        given.check()
+
+    def test_an_edit_between_planning_and_the_copy_is_refused(self, plugin, refuses):
+        code = fingerprint.code_digests(["own.calibrators.own_ts"])
+        folder = plugin / "copies" / fingerprint.copy_name(code)
+        (plugin / "own/tools/inner.py").write_text("Y = 2\n")
+        with refuses(StateError, "A plugin was edited while the study was planned; run again."):
+            fingerprint.publish_copy(code, folder)
+        assert list(folder.parent.iterdir()) == []
+
+    @pytest.mark.parametrize("files", ["['no.md']", "['../../beside.py']", "[1]"])
+    def test_a_list_of_files_that_are_not_there_is_refused(self, plugin, refuses, files):
+        (plugin / "own/calibrators/own_ts.py").write_text(f"FILES = {files}\n")
+        with refuses(ConfigError, "own/calibrators/own_ts.py: FILES lists '"):
+            fingerprint.code_digests(["own.calibrators.own_ts"])

@@ -64,6 +64,7 @@ onstart:
         events.say(str(error))
         raise WorkflowError(str(error)) from None
     JOBS.bring_times_to_now()
+    JOBS.plan.copy_plugins()
     write_record(Path(PLAN), JOBS.plan.file())
     # A conda environment has libraries of its own.
     if LOCAL and not IN_CONDA:

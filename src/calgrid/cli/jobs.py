@@ -22,8 +22,6 @@ def _manifest(options: argparse.Namespace, stage: str) -> tuple[Manifest, Inputs
     plan = read_record(options.plan, "plan")
     where = f"The plan {options.plan}"
     manifest = specs.checked(plan["manifest"], Manifest, where)
-    plugins.use(manifest["configuration"].get("plugins", ()), f"{where}: plugins")
-    plugins.export()
     return manifest, _inputs(plan, stage)
 
 
@@ -42,8 +40,11 @@ def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> tuple[specs.Sp
 
 def _inputs(plan: Mapping[str, Any], name: str) -> Inputs:
     planned = plan["inputs"][name]
+    if planned["plugins"]:
+        plugins.use_copy(planned["plugins"])
     code, files, root = plan["code"][planned["code"]], planned["files"], planned["root"]
-    return Inputs(files=files, code=code, sources=plan["sources"], root=root)
+    copy = planned["plugins"]
+    return Inputs(files=files, code=code, sources=plan["sources"], root=root, plugins=copy)
 
 
 def data(options: argparse.Namespace) -> None:

@@ -30,6 +30,7 @@ def report_logits(options: argparse.Namespace) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
     manifest = plan.manifest()
+    plan.copy_plugins()
     for key in plan.study.external:
         taken, calibrated = plan.external(key), plan.calibrate(key)
         logits = Path(taken.folder)

@@ -22,12 +22,11 @@ from calgrid import __version__
 from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
 from calgrid.components import fingerprint, plugins
-from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import below_results, of_any_place
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import MANIFEST, record_of
+from calgrid.storage.layout import MANIFEST, PLUGINS, record_of
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
@@ -73,7 +72,7 @@ def pack(options: argparse.Namespace) -> None:
         below = below_results(manifest, folder)
         if below.parts[0] == "runs":
             folders.append(study.parent / below)
-    entries: dict[str, Path | str] = {**_sources(folders), **_summaries(study, manifest, totals)}
+    entries: dict[str, Path | str] = {**_sources(study), **_summaries(study, manifest, totals)}
     entries[STUDY_FILE] = _configuration(manifest["given"], entries, options.models)
     bank = {
         "schema": 1,
@@ -130,22 +129,17 @@ def _runs(study: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return runs
 
 
-def _sources(folders: Iterable[Path]) -> dict[str, Path]:
-    """Sources and data files of the plugins behind results, which must be those that ran."""
-    code: dict[str, str] = {}
-    for folder in folders:
-        inputs = Record.read(folder, record_of(folder)).content.get(INPUTS, {})
-        code |= inputs.get("code", {})
-    own = {name: digest for name, digest in code.items() if not name.startswith(f"{PACKAGE}.")}
-    if changed := fingerprint.changed(own):
-        raise StateError(
-            f"{changed[0]} is missing or has changed since the study was run; run it again."
-        )
-    files = {}
-    for name in own:
-        if (path := fingerprint.file_of(name)) is not None:  # else it counts as changed
-            files[f"{SOURCES}/{fingerprint.place_of(name)}"] = path
-    return files
+def _sources(study: Path) -> dict[str, Path]:
+    """Sources and data files of the plugins behind results, as they ran."""
+    report = summary_record(study, "report")
+    name = "" if report is None else report.content[INPUTS].get("plugins", "")
+    if not name:
+        return {}
+    copy = study.parent / PLUGINS / name
+    if fingerprint.digest_of_copy(copy) != name:
+        raise StateError(f"The copy of plugins {copy} is missing or was changed; run again.")
+    places = fingerprint.files_of_copy(copy)
+    return {f"{SOURCES}/{place}": copy / place for place in places if place != plugins.PACKAGES}
 
 
 def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: bool) -> str:

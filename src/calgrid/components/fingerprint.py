@@ -7,18 +7,22 @@ do not count.
 """
 
 import ast
+import contextlib
 import hashlib
 import itertools
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from calgrid.components import plugins
 from calgrid.components.plugins import PACKAGE
 from calgrid.components.source import imported_from, parse
+from calgrid.errors import ConfigError, StateError
 
 LENGTH = 16
 #: version of the files between jobs; increase it when their meaning changes
@@ -26,6 +30,8 @@ FORMAT_VERSION = 2
 #: constant of a module of calgrid, or of a package for all its modules, that cannot change results
 #: of a job: they find, check, download (by checksum), store or print
 NEUTRAL = "NEUTRAL"
+#: constant of a module of a plugin: files that it reads or executes, relative to its own folder
+FILES = "FILES"
 IMPORTS = (ast.Import, ast.ImportFrom)
 #: field that says whether a name is read or set, which follows from where it stands
 CONTEXT = "ctx"
@@ -94,8 +100,9 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
             digests[name] = _module_digest(name)
             waiting += _above(name)
     for plugin in plugins.in_use():
-        if any(f"{name}.".startswith(f"{plugin.package}.") for name in digests):
-            digests |= _data_files(plugin)
+        modules = [name for name in digests if f"{name}.".startswith(f"{plugin.package}.")]
+        files = {*_data_files(plugin), *_listed_files(plugin, modules)} if modules else ()
+        digests |= {f"{plugin.package}/{each}": _data_digest(plugin, each) for each in files}
     return dict(sorted(digests.items()))
 
 
@@ -157,12 +164,13 @@ class _String(str):
 
 
 class _Source(NamedTuple):
-    """Syntax of a module, and whether it has the constant :data:`NEUTRAL`."""
+    """Syntax of a module, whether it has the constant :data:`NEUTRAL`, and its :data:`FILES`."""
 
     imports: list[_Import]
     #: texts, and imports in place of successive import statements and of names of modules of ours
     parts: list[str | list[_Import]]
     says_neutral: bool
+    files: list[Any]
 
     def digest(self, digest_of: Callable[[str], str]) -> str:
         """Digest of the syntax, with the digests of modules in place of their names."""
@@ -202,8 +210,13 @@ def _read(module: str) -> _Source:
     for is_text, run in itertools.groupby(named, lambda part: isinstance(part, str)):
         together = list(run)
         parts.append(" ".join(together) if is_text else [*itertools.chain(*together)])
-    constants = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
-    return _Source(imports, parts, any(getattr(name, "id", "") == NEUTRAL for name in constants))
+    constants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            constants[node.targets[0].id] = node.value
+    files = constants.get(FILES, ast.List([]))
+    names = [getattr(each, "value", None) for each in getattr(files, "elts", [files])]
+    return _Source(imports, parts, NEUTRAL in constants, names)
 
 
 def _imports(node: ast.Import | ast.ImportFrom, module: str) -> Iterator[_Import]:
@@ -238,22 +251,46 @@ def _packages(module: str) -> list[str]:
 
 
 @plugins.cached
-def _data_files(plugin: plugins.Plugin) -> dict[str, str]:
-    """Digest of each file of a plugin that its modules may read, and of its name: all but Python,
-    Markdown and hidden ones.
-    """
-    digests = {}
+def _data_files(plugin: plugins.Plugin) -> list[str]:
+    """Files of a plugin that its modules may read: all but Python, Markdown and hidden ones."""
+    found = []
     for path in sorted(plugin.folder.rglob("*")):
         below = path.relative_to(plugin.folder)
         hidden = any(part.startswith((".", "__pycache__")) for part in below.parts)
         if path.is_file() and not hidden and path.suffix not in (".py", ".pyc", ".md"):
-            name = f"{plugin.package}/{below.as_posix()}"
-            _sources[name] = _raw(path.read_bytes())
-            digests[name] = digest([below.as_posix(), _sources[name]])
-    return digests
+            found.append(below.as_posix())
+    return found
 
 
-# what is there when a job runs
+def _listed_files(plugin: plugins.Plugin, modules: Iterable[str]) -> Iterator[str]:
+    """Yield the files that modules of a plugin list in :data:`FILES`, relative to its folder.
+
+    Raises
+    ------
+    ConfigError : a file does not exist below the folder.
+    """
+    root = plugin.folder.resolve()
+    for module in modules:
+        for name in _read(module).files:
+            beside = cast(Path, plugins.locate(module)).resolve().parent
+            path = Path(os.path.normpath(beside / str(name)))
+            if not path.is_relative_to(root) or not path.is_file():
+                raise ConfigError(
+                    f"{plugins.shown(module)}: FILES lists '{name}', which is no file below the "
+                    f"folder {plugin.folder}; correct the path, which begins beside the module."
+                )
+            yield path.relative_to(root).as_posix()
+
+
+@plugins.cached
+def _data_digest(plugin: plugins.Plugin, below: str) -> str:
+    """Digest of a file of data, and of its name."""
+    name = f"{plugin.package}/{below}"
+    _sources[name] = _raw((plugin.folder / below).read_bytes())
+    return digest([below, _sources[name]])
+
+
+# what jobs run
 # ------------------------------------------------------------------------------------------------
 
 #: module, or file of data -> digest of its bytes
@@ -266,53 +303,101 @@ def sources() -> dict[str, str]:
 
 
 def changed(code: Mapping[str, str], sources: Mapping[str, str]) -> list[str]:
-    """Files of modules and of plugins' data that are now others than in ``code``, a result of
+    """Files of modules of calgrid that are now others than in ``code``, a result of
     :func:`code_digests`; parsing takes a second, so bytes are compared with ``sources`` first.
     """
     found = []
     for name, planned in code.items():
-        path = file_of(name)
-        if path is not None and path.is_file():
-            if _raw(path.read_bytes()) == sources.get(name):
-                continue
-            plugins.forget()
-            if "/" not in name and _module_digest(name) == planned:
-                continue
-        found.append(name if "/" in name else plugins.shown(name))
-    return found
-
-
-def unknown(code: Mapping[str, str]) -> list[str]:
-    """Modules of plugins, and beside plugins, that this process has imported and that are not in
-    ``code``.
-    """
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name in code or name.split(".")[0] == PACKAGE or file is None:
+        path = plugins.locate(name) if name.startswith(f"{PACKAGE}.") else None
+        if path is None or _raw(path.read_bytes()) == sources.get(name):
             continue
-        path = plugins.locate(name)
-        if path is not None and path.resolve() == Path(file).resolve():
-            found.append(name)
+        plugins.forget()
+        if _module_digest(name) != planned:
+            found.append(plugins.shown(name))
     return found
 
 
-def place_of(name: str) -> str:
-    """Path of a module, or of a plugin's data, below the folder in which its package lies."""
-    path = file_of(name)
-    is_package = path is not None and path.name == "__init__.py"
-    if "/" in name:
-        return name
-    return plugins.shown(f"{name}.__init__" if is_package else name)
+def plugin_files(code: Iterable[str]) -> dict[str, str]:
+    """Path below a copy -> name in the digests of ``code`` of each file of plugins."""
+    found = {}
+    for name in code:
+        package, slash, below = name.partition("/")
+        if slash:
+            found[f"{package.replace('.', '/')}/{below}"] = name
+        elif not name.startswith(f"{PACKAGE}."):
+            is_package = cast(Path, plugins.locate(name)).name == "__init__.py"
+            found[plugins.shown(f"{name}.__init__" if is_package else name)] = name
+    return found
 
 
-def file_of(name: str) -> Path | None:
-    """File of a module, or of a plugin's data; None if it does not exist."""
-    if "/" not in name:
-        return plugins.locate(name)
-    package, _, below = name.partition("/")
-    folders = [plugin.folder for plugin in plugins.in_use() if plugin.package == package]
-    return folders[0] / below if folders else None
+def copy_name(code: Iterable[str]) -> str:
+    """Name of a copy of the plugins in ``code``, which follows from all that it holds."""
+    files = {place: _sources[name] for place, name in plugin_files(code).items()}
+    return digest({**files, plugins.PACKAGES: _raw(_packages_of(files).encode())})
+
+
+def copy_plugins(code: Iterable[str], folder: Path) -> None:
+    """Copy the files of plugins in ``code`` that are not in a folder yet."""
+    files = plugin_files(code)
+    for place, name in files.items():
+        target = folder / place
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_file_of(name), target)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / plugins.PACKAGES).write_text(_packages_of(files))
+
+
+def files_of_copy(folder: Path) -> list[str]:
+    """Files in a copy of plugins, without bytecode."""
+    paths = (path for path in folder.rglob("*") if path.parent.name != "__pycache__")
+    return [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+
+
+def digest_of_copy(folder: Path) -> str:
+    """Name that a copy of plugins has by what it holds now."""
+    return digest({name: _raw((folder / name).read_bytes()) for name in files_of_copy(folder)})
+
+
+def publish_copy(code: Iterable[str], folder: Path) -> None:
+    """Make a copy of plugins in ``code``, whose name is that of :func:`copy_name`, unless it is
+    there.
+
+    Raises
+    ------
+    StateError : a file was edited since its digest was computed.
+    """
+    if digest_of_copy(folder) == folder.name:
+        return
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    try:
+        copy_plugins(code, partial)
+        if digest_of_copy(partial) != folder.name:
+            raise StateError("A plugin was edited while the study was planned; run again.")
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process has just made it
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _packages_of(places: Iterable[str]) -> str:
+    """Content of the file that lists the packages of plugins that have files at these places."""
+    packages = []
+    for plugin in plugins.in_use():
+        folder = plugin.package.replace(".", "/")
+        if any(place.startswith(f"{folder}/") for place in places):
+            packages.append(plugin.package)
+    return "\n".join(packages)
+
+
+def _file_of(name: str) -> Path:
+    """File of a module, or of a plugin's data."""
+    package, slash, below = name.partition("/")
+    if not slash:
+        return cast(Path, plugins.locate(name))
+    (folder,) = (plugin.folder for plugin in plugins.in_use() if plugin.package == package)
+    return folder / below
 
 
 def _raw(content: bytes) -> str:

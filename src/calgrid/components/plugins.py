@@ -5,13 +5,16 @@ A plugin is a folder that mirrors this package, ``my_folder/losses/my_loss.py``.
 example ``my_folder.losses.my_loss``, are found, imported and fingerprinted like those of calgrid.
 """
 
+import atexit
 import contextlib
 import functools
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +27,9 @@ PACKAGE = "calgrid"
 PACKAGE_ROOT = Path(__file__).parents[1]
 #: environment variable with folders, separated as in PATH
 VARIABLE = "CALGRID_PLUGINS"
+#: environment variable of a job: the copy of plugins from which alone it imports them; and the file
+#: in it that lists their packages
+COPY, PACKAGES = "CALGRID_PLUGINS_COPY", "packages"
 #: group of entry points of installed packages; each names a package whose folder is a plugin
 GROUP = "calgrid.plugins"
 #: seconds after which the import of a plugin counts as one without end; PyTorch on a cold network
@@ -47,6 +53,8 @@ class Plugin:
 
 
 _configured: tuple[tuple[str, Path], ...] = ()
+#: folder from which this process, which plans, imports plugins
+_isolated: Path | None = None
 _clear_caches: list[Callable[[], None]] = []
 
 
@@ -63,20 +71,28 @@ def forget() -> None:
         clear()
 
 
-def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
-    """Search for components in these folders too, replacing those of an earlier call; ``where`` is
-    for messages.
+def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool = False) -> None:
+    """Search for components in these folders too, replacing those of an earlier call.
+
+    Parameters
+    ----------
+    where : name of the folders in messages.
+    isolate : import them, as jobs do, from a folder that has what fingerprints cover alone.
 
     Raises
     ------
     ConfigError : a folder is no plugin, or has the name of another package.
     """
-    global _configured  # noqa: PLW0603  (imports are global to the process)
+    global _configured, _isolated  # noqa: PLW0603  (imports are global to the process)
+    sys.path[:] = [entry for entry in sys.path if entry != str(_isolated)]
+    _isolated = None
     before = _configured
     _configured = tuple((f"{where}[{n}]", Path(folder)) for n, folder in enumerate(folders))
     if before or _configured:  # files of a plugin may change in a process, those of calgrid do not
         forget()
-    in_use()
+    if in_use() and isolate and COPY not in os.environ:
+        _isolated = Path(tempfile.mkdtemp(prefix="calgrid-"))
+        atexit.register(shutil.rmtree, _isolated, ignore_errors=True)
 
 
 def export() -> None:
@@ -88,13 +104,16 @@ def export() -> None:
 
 @cached
 def in_use() -> tuple[Plugin, ...]:
-    """All plugins: those of the configuration, then of the environment variable, then of installed
-    packages.
+    """All plugins: of a job, those in its copy; else those of the configuration, of the environment
+    variable, and of installed packages.
 
     Raises
     ------
     ConfigError : the folder is not a plugin.
     """
+    if copy := os.environ.get(COPY):
+        packages = Path(copy, PACKAGES).read_text().split()
+        return tuple(Plugin(each, Path(copy, *each.split("."))) for each in packages)
     folders = list(_configured)
     for name in os.environ.get(VARIABLE, "").split(os.pathsep):
         if name:
@@ -169,14 +188,42 @@ def check_folder(folder: Path, where: str) -> None:
         raise ConfigError(f"{where}: the folder '{folder}' has the name of {owners[0]}; rename it.")
 
 
+def use_copy(folder: str) -> None:
+    """Import plugins from a copy alone, in this process and those that it starts."""
+    os.environ[COPY] = str(Path(folder).resolve())
+    forget()
+
+
+def isolated() -> Path | None:
+    """Folder from which alone this process imports plugins: what a component needs is to be copied
+    there.
+    """
+    return _isolated
+
+
 def importable(module: str) -> None:
-    """Make the plugin of a module importable."""
-    for plugin in in_use():
+    """Make the plugin of a module importable: from a copy alone in planning and in jobs."""
+    copy = os.environ.get(COPY) or _isolated
+    if copy:
+        hidden = ("", str(Path.cwd()), str(copy))  # nothing but the copy counts in fingerprints
+        sys.path[:] = [str(copy), *(entry for entry in sys.path if entry not in hidden)]
+    for plugin in () if copy else in_use():
         parent = str(plugin.folder.resolve().parent)
-        if module.startswith(f"{plugin.package}.") and not plugin.installed:
-            if parent not in sys.path:
-                sys.path.append(parent)  # last, so that it hides nothing
-            importlib.invalidate_caches()
+        is_its = module.startswith(f"{plugin.package}.") and not plugin.installed
+        if is_its and parent not in sys.path:
+            sys.path.append(parent)  # last, so that it hides nothing
+    importlib.invalidate_caches()
+
+
+def missing_hint(error: BaseException) -> str:
+    """What to do if a plugin does not find a file or module where it runs from a copy; else ''."""
+    is_copy = bool(os.environ.get(COPY) or _isolated)
+    if not is_copy or not isinstance(error, FileNotFoundError | ModuleNotFoundError):
+        return ""
+    return (
+        ", as a plugin has only the modules below its folder that its import statements name, its "
+        "data files, and what a module of it lists beside itself, FILES = ['notes.md']"
+    )
 
 
 @contextlib.contextmanager
@@ -215,42 +262,15 @@ def _roots() -> dict[str, Path]:
 
 @cached
 def locate(module: str) -> Path | None:
-    """File of a module of calgrid, of a plugin or beside one; None for one of any other package."""
+    """File of a module of calgrid or of a plugin; None for one of any other package."""
     top, *below = module.split(".")
     roots = {PACKAGE: PACKAGE_ROOT} if top == PACKAGE else _roots()
-    root = roots[top] if top in roots else _beside(top)
-    if root is None:
+    if top not in roots:
         return None
-    base = root.joinpath(*below)
-    paths = [base.with_suffix(".py"), base / "__init__.py"]
-    if top in roots and not below:
-        del paths[0]
+    base = roots[top].joinpath(*below)
+    # the order of Python, which takes a package before a module
+    paths = [base / "__init__.py", *([base.with_suffix(".py")] if below else [])]
     return next((path for path in paths if path.is_file()), None)
-
-
-def _origin(top: str) -> str | None:
-    """File of a package or module that is installed; None for others."""
-    spec = importlib.util.find_spec(top)
-    return spec.origin if spec else None
-
-
-@cached
-def _beside(top: str) -> Path | None:
-    """Path without suffix of a module or package beside a plugin, which the plugin can import as
-    :func:`importable` makes its folder importable; None for any other one.
-    """
-    if top in sys.stdlib_module_names:
-        return None
-    for plugin in in_use():
-        base = plugin.folder.resolve().parent / top
-        files = [base.with_suffix(".py"), base / "__init__.py"]
-        if plugin.installed or not any(map(Path.is_file, files)):
-            continue
-        loaded = sys.modules.get(top)
-        origin = getattr(loaded, "__file__", None) if loaded else _origin(top)
-        if origin is None or Path(origin).resolve() in files:
-            return base
-    return None
 
 
 def folders(package: str) -> Iterator[tuple[str, Path]]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from calgrid.components import plugins
+from calgrid.components import fingerprint, plugins
 from calgrid.components.options import Option, read_options
 from calgrid.components.source import declarations
 from calgrid.errors import CalgridError, ConfigError, unknown_id
@@ -300,7 +300,10 @@ def load(kind: str, name: str) -> Any:
     """
     id = name.partition("/")[0]
     module = _module_of(kind, id)
-    plugins.importable(module)
+    if not _is_of_calgrid(module):
+        if (folder := plugins.isolated()) is not None:
+            fingerprint.copy_plugins(fingerprint.code_digests([module]), folder)
+        plugins.importable(module)
     with say_extra() if _is_of_calgrid(module) else _plugin_import(module):
         namespace = vars(importlib.import_module(module))
     for component in _registered(namespace):
@@ -373,13 +376,13 @@ def plugin_errors(module: str, what: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        path, line = plugins.locate(module), ""
+        file, line = plugins.shown(module), ""
         for frame in traceback.extract_tb(error.__traceback__):
-            if path is not None and Path(frame.filename).resolve() == path.resolve():
+            if Path(frame.filename).as_posix().endswith(f"/{file}"):
                 line = f", line {frame.lineno},"
-        raise ConfigError(
-            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}); correct it."
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        hint = plugins.missing_hint(error)
+        raise ConfigError(f"{file}{line} {what} ({reason}){hint}; correct it.") from error
 
 
 @contextlib.contextmanager

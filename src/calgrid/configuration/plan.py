@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from calgrid.components import fingerprint, registry
+from calgrid.components import fingerprint, plugins, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.manifest import (
@@ -566,10 +566,15 @@ class Plan:
         for job in self.jobs:
             jobs[job.folder] = dict(job.spec)
             root = str(self.study.data_root)
-            inputs[job.folder] = {"code": job.code, "files": dict(job.files), "root": root}
+            inputs[job.folder] = {
+                "code": job.code,
+                "files": dict(job.files),
+                "root": root,
+                "plugins": self._copy(job.code),
+            }
         for name in STAGES:
             files, code = self._stage_files(name), self._stage_code(name)
-            inputs[name] = {"code": code, "files": files, "root": ""}
+            inputs[name] = {"code": code, "files": files, "root": "", "plugins": self._copy(code)}
         codes: set[str] = set()
         for each in inputs.values():
             codes.add(each["code"])
@@ -586,12 +591,27 @@ class Plan:
         """What a job reads beside results."""
         code = fingerprint.modules_of(job.code)
         sources, root = fingerprint.sources(), str(self.study.data_root)
-        return Inputs(files=job.files, code=code, sources=sources, root=root)
+        copy = self._copy(job.code)
+        return Inputs(files=job.files, code=code, sources=sources, root=root, plugins=copy)
 
     def stage_inputs(self, name: str) -> Inputs:
         """What a stage of the study reads beside results."""
-        code = fingerprint.modules_of(self._stage_code(name))
-        return Inputs(files=self._stage_files(name), code=code, sources=fingerprint.sources())
+        digest = self._stage_code(name)
+        code, sources = fingerprint.modules_of(digest), fingerprint.sources()
+        files, copy = self._stage_files(name), self._copy(digest)
+        return Inputs(files=files, code=code, sources=sources, plugins=copy)
+
+    def _copy(self, code: str) -> str:
+        """The copy of plugins from which a job with this code imports; '' without plugins."""
+        if not plugins.in_use():
+            return ""
+        return self.study.layout.plugins(fingerprint.copy_name(fingerprint.modules_of(code)))
+
+    def copy_plugins(self) -> None:
+        """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
+        codes = {job.code for job in self.jobs} | set(map(self._stage_code, STAGES))
+        for code in codes if plugins.in_use() else ():
+            fingerprint.publish_copy(fingerprint.modules_of(code), Path(self._copy(code)))
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)

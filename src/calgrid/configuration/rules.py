@@ -113,6 +113,7 @@ class Jobs:
             if folder.is_dir():  # an installed package has no `src`
                 earlier = os.environ.get(variable)
                 os.environ[variable] = os.pathsep.join(filter(None, [str(folder), earlier]))
+        os.environ["PYTHONSAFEPATH"] = "1"  # a module of the working directory counts nowhere
         os.environ["CALGRID_DEVICE"] = self.device
         plugins.export()
         os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())

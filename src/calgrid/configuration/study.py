@@ -66,7 +66,7 @@ class Study:
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
         self.home = Path(home)
         self.config = validated(Config, self._with_files(config), "configuration")
-        plugins.use(self.config.plugins)
+        plugins.use(self.config.plugins, isolate=True)
         self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
         self.data_root = Path(self.config.data_root or "")
         self.protocols = ProtocolCatalog(self.home, self.config.protocols)

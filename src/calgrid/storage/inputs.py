@@ -58,6 +58,7 @@ class Inputs:
     code : modules and data files of plugins, as planned: name -> digest.
     sources : digests of the bytes of these files.
     root : folder below which records name the files of users.
+    plugins : copy of plugins, whose name says what it holds; '' without one.
     """
 
     results: Results = field(default_factory=dict)
@@ -65,6 +66,12 @@ class Inputs:
     code: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     root: str = ""
+    plugins: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Name of the copy of plugins."""
+        return Path(self.plugins).name
 
     def of(self, results: Results) -> "Inputs":
         """These inputs, and results above the job."""
@@ -86,12 +93,8 @@ class Inputs:
             raise StateError(
                 f"{', '.join(changed)} was edited after the study was planned; run again."
             )
-        if self.code and (unknown := fingerprint.unknown(self.code)):
-            raise StateError(
-                f"The plugin module {unknown[0]} was imported in a way that planning cannot see, "
-                f"so its edits would go unnoticed; add the statement 'import {unknown[0]}' to the "
-                "file that uses it."
-            )
+        if self.plugins and fingerprint.digest_of_copy(Path(self.plugins)) != self.copy:
+            raise StateError(f"The copy of plugins {self.plugins} was changed; run again.")
 
     def recorded(self, folder: Path) -> dict[str, Any]:
         """Content of the record of a result, which names folders relative to its own."""
@@ -101,7 +104,8 @@ class Inputs:
         files = {}
         for path, sha256 in self.files.items():
             files[os.path.relpath(path, self.root or ".") if self.root else path] = sha256
-        return {"results": results, "files": files, "code": dict(self.code)}
+        code = {"code": dict(self.code), "plugins": self.copy}
+        return {"results": results, "files": files, **code}
 
 
 #: inputs of a job that is called without a plan

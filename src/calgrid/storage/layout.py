@@ -32,6 +32,8 @@ MADE_FROM: Mapping[str, tuple[str, ...]] = {
 SUMMARIES = tuple(MADE_FROM)
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
+#: folder of copies of plugins, below that of results
+PLUGINS = ".plugins"
 #: facts of a prepared data set in its folder
 MANIFEST = "manifest.json"
 #: table of a probe in its folder
@@ -130,6 +132,10 @@ class Layout:
     def result(self, run: RunKey | str, job: str, fingerprint: str) -> str:
         """Folder of the result of a run's job: ``train``, ``predict``, ``calibrate``, a probe."""
         return f"{self.run(run)}/{job}-{fingerprint[:ID_LENGTH]}"
+
+    def plugins(self, name: str) -> str:
+        """A copy of plugins, from which jobs of all studies import them."""
+        return f"{self.results}/{PLUGINS}/{name}"
 
     def log(self, job: str, about: str, fingerprint: str) -> str:
         """Log of a job; ``about`` is a run, or a data set or shift family."""

@@ -168,7 +168,7 @@ def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -
 
 def _begin(partial: Path, record: str, read: Mapping[str, Any]) -> None:
     """Make the working folder, without resume state from other inputs."""
-    state, read = partial / INPUTS_FILE, {**read, "code": {}}
+    state, read = partial / INPUTS_FILE, {**read, "code": {}, "plugins": ""}
     if partial.is_dir() and read != _read_begun(state):
         shutil.rmtree(partial)
     partial.mkdir(parents=True, exist_ok=True)
