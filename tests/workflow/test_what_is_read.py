@@ -37,7 +37,6 @@ MINE_TS = '''"""A fixed temperature from a file."""
 
 from pathlib import Path
 
-import beside
 from scipy.special import softmax
 
 import mine.tools.inner
@@ -51,7 +50,7 @@ class MineTS(Calibrator):
 
     def _fit(self, logits, labels, features, head):
         text = (Path(__file__).parents[1] / "factor.txt").read_text()
-        self.factor = float(text) * mine.tools.inner.FACTOR * beside.ONE
+        self.factor = float(text) * mine.tools.inner.FACTOR
         return {}
 
     def _transform(self, logits, features):
@@ -62,7 +61,6 @@ PLUGIN = {
     "mine/tools/__init__.py": "",
     "mine/tools/inner.py": "FACTOR = 0.9\n",
     "mine/factor.txt": "0.9",
-    "beside.py": "ONE = 1.0\n",
     "mine/calibrators/__init__.py": "",
     "mine/calibrators/mine_ts.py": MINE_TS,
 }
@@ -216,13 +214,8 @@ def named(root, folder, record):
         for name in files:
             if name.endswith(".json"):
                 found |= {above / each for each in listed_in(root / above / name)}
-    for module in inputs["code"]:
-        if "/" in module:
-            found.add(Path(module))
-            continue
-        for base in ("src", ""):
-            path = Path(base, *module.split("."))
-            found |= {path.with_suffix(".py"), path / "__init__.py"}
+    if inputs["plugins"]:
+        found.add(Path("results/.plugins", inputs["plugins"]))
     return found
 
 
