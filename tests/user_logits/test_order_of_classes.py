@@ -150,5 +150,5 @@ def test_symptoms_of_the_files_of_a_study_are_said_before_it_runs(tmp_path, home
         npz(tmp_path / f"{split}.npz", logits=logits, label=LABELS)
     mine = {"val": "val.npz", "test": "test.npz", "kind": "logits", "calibrators": ["none"]}
     check_external(Study({"study": "s", "data_root": str(tmp_path), "external": {"a": mine}}, home))
-    said = f"Warning: external.a: {tmp_path / 'test.npz'}: all logits lie between 0 and 1"
+    said = f"Warning: external.a: {tmp_path / 'test.npz'}: All logits lie between 0 and 1"
     assert said in capsys.readouterr().err

@@ -210,7 +210,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "logits",
             {"logits": np.array([[1.0, None]], object)},
-            ["'logits' in", "contains Python objects", "not read"],
+            ["'logits' in", "contains Python objects", "not read", "logits.astype(float)"],
         ),  # nothing is unpickled
         (
             "probabilities",
@@ -688,7 +688,7 @@ def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses, ca
         "the one column 'p_0' is taken for class 1; if it is that of class 0, exchange the labels."
     )
     assert said in capsys.readouterr().err
-    with refuses(DataError, "it contains label, p_0; give their names with --values-key"):
+    with refuses(DataError, "it contains label, p_0; give", "; --binary needs --values-key."):
         read("p_0", [0, 1, 0], values_key=None)
 
 

@@ -58,11 +58,11 @@ def test_minus_ln_p_and_outputs_of_sigmoids_are_said(tmp_path):
     assert "t.npz: the logits are -ln p of probabilities p; give their negatives, ln p." in said
     (said,) = found(tmp_path, 1 / (1 + np.exp(-logits)), labels)
     assert said.startswith(
-        "t.npz: all logits lie between 0 and 1, like probabilities of each class"
+        "t.npz: All logits lie between 0 and 1, like probabilities of each class"
     )
     shares = np.random.default_rng(0).uniform(size=200)
     (said,) = found(tmp_path, shares, (shares > 0.5).astype(int), binary=True)
-    assert "--binary --kind probabilities" in said
+    assert "All logits lie between 0 and 1" in said
 
 
 def test_a_class_without_a_row_is_said_where_rows_are_many(tmp_path):

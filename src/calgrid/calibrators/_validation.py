@@ -73,7 +73,7 @@ def sigmoid_warnings(logits: NDArray[Any]) -> list[str]:
         return []
     return [
         "All logits lie between 0 and 1, like probabilities of each class alone: if they are "
-        "outputs of a sigmoid, give the numbers before it."
+        "outputs of a sigmoid, give the numbers before it, or say that they are probabilities."
     ]
 
 

@@ -120,7 +120,7 @@ def read_any(
                 f"{path} has no column for the classes {shown_names(absent)}, it contains "
                 f"{_content(arrays)}."
             )
-        hint = _key_hint(arrays, values_key)
+        hint = "; --binary needs --values-key." if binary else _key_hint(arrays, values_key)
         raise DataError(_what_is_missing(arrays, kind, path, classes) + hint)
     if label_values is None:
         if labelled or label_key:

@@ -9,11 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import bdtr
 
-from calgrid.calibrators._probabilities import (
-    FEWEST_ROUNDED,
-    resemble_probabilities,
-    within_unit,
-)
+from calgrid.calibrators._probabilities import resemble_probabilities
+from calgrid.calibrators._validation import sigmoid_warnings
 from calgrid.class_names import shown_names
 from calgrid.metrics import Output, check_probabilities
 from calgrid.metrics.intervals import FEW_ROWS
@@ -69,12 +66,7 @@ def of_scores(data: Logits, output: Output, name: str | Path) -> list[str]:
         )
     if data.probabilities is not None:
         return found
-    if len(data.logits) >= FEWEST_ROUNDED and within_unit(data.logits):
-        found.append(
-            f"{name}: all logits lie between 0 and 1, like probabilities of each class alone; if "
-            "they are outputs of a sigmoid, give the numbers before it (or one column with "
-            "--binary --kind probabilities)."
-        )
+    found += [f"{name}: {warning}" for warning in sigmoid_warnings(data.logits)]
     if data.logits.min() >= 0 and resemble_probabilities(np.exp(-data.logits)):
         found.append(
             f"{name}: the logits are -ln p of probabilities p; give their negatives, ln p."
