@@ -466,34 +466,6 @@ def test_a_mean_goes_through_other_names_of_its_parts(fill):
     assert frame.loc[("average", "average", "mean_rank_ece"), "n_ranked"] == 2
 
 
-def test_means_need_all_their_parts(fill):
-    def rows(*nets, method):
-        return [
-            {"backbone": net, "method": method, "value": 0.01 * (n + 1)}
-            for n, net in enumerate(nets)
-        ]
-
-    four = ("resnet50", "resnet110", "wrn26_10", "densenet121")
-    both = [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")]
-    frame = fill("maccal", "3", both).frame
-    own = frame.query("dataset == 'cifar10' and method == 'ls_005' and metric == 'ece'").set_index(
-        "stage"
-    )
-    assert own["ours"].to_dict() == {"none": pytest.approx(0.025), "maccal": pytest.approx(0.025)}
-    partial = fill("maccal", "3", rows(*four[:3], method="ls_005")).frame
-    assert partial["ours"].isna().all()
-
-
-def test_out_of_distribution_means_are_over_both_sets(fill):
-    rows = [
-        {"backbone": net, "split": "ood", "shift": shift, "metric": "auroc", "value": value}
-        for net in ("resnet50", "resnet110", "wrn26_10", "densenet121")
-        for shift, value in (("ood/svhn", 0.9), ("ood/cifar100", 0.8))
-    ]
-    row = cell(fill("maccal", "2", rows), dataset="cifar10", method="ce", metric="auroc")
-    assert row["ours"] == pytest.approx(0.85)
-
-
 def test_corruptions_are_averaged_and_fitted_on_their_own_rows(fill):
     place = {
         "dataset": "imagenet",
