@@ -33,7 +33,7 @@ from calgrid.metrics.intervals import (
     resampled_means,
     sampling_variance,
 )
-from calgrid.statistics.verdicts import FOUND, detectable_deviations, judge
+from calgrid.statistics.verdicts import FOUND, detectable_deviations, judge, seed_prior
 
 Floats = NDArray[np.float64]
 METHODS, CLASSES = 8, 10
@@ -148,6 +148,7 @@ def study(n: int, seeds: int, factor: float, number: int) -> dict[str, NDArray[n
             runs[-1].append(resampled_means(probs, labels))
     base, *others = runs
     tests = pd.concat([difference(each, base, place) for place, each in enumerate(others)])
+    tests = tests.assign(prior=seed_prior(tests, tests["metric"]))
     judged = judge(tests, tests["metric"])
     return {
         metric: judged.loc[judged["metric"] == metric, "verdict"].isin(FOUND).to_numpy()
@@ -210,7 +211,8 @@ def families(seeds: int, images: float, case: str, effect: float = 0.0) -> tuple
             "std_test": estimated.ravel(),
         }
     )
-    judged = judge(tests, np.repeat(np.arange(sets), METHODS))
+    studies = np.repeat(np.arange(sets), METHODS)
+    judged = judge(tests.assign(prior=seed_prior(tests, studies)), studies)
     found = judged["verdict"].isin(FOUND).to_numpy().reshape(sets, METHODS)
     return float(found.any(axis=1).mean()), float(found[:, 0].mean())
 

@@ -65,14 +65,16 @@ def test_every_face_says_the_same(two):
 def test_ties_with_the_best_are_those_of_the_same_rule(two):
     results = calgrid.load_study(two.folder)
     rows = results.data.test(results.data.groups[0], ["none"]).drop(columns="accuracy_mean")
-    metrics = ["nll", "brier", "ece_debiased", "u_ece"]  # the last has no verdict
+    metrics = ["nll", "brier", "ece_debiased", "brier_calibration"]  # the last has no verdict
     words = results.compare("mmce", metrics=metrics).set_index("metric")["verdict"]
     assert {"better", "worse"} & set(words)
     tied = ties(results.data, results.data.groups[0], rows, metrics, "calibrator")
-    for metric in metrics:
-        other = rows[f"{metric}_mean"].idxmax()
-        found = "better" if rows.loc[other, "method"] == "mmce" else "worse"
-        assert tied[metric] == ({other} if words[metric] in ("tie", "equivalent", found) else set())
+    assert set(tied) == {"nll", "brier", "ece_debiased"}
+    for metric, labels in tied.items():
+        by = "squared_ce" if metric == "ece_debiased" else metric
+        best, other = rows[f"{by}_mean"].sort_values().index
+        found = words[metric] in ("tie", "equivalent")
+        assert labels == ({best, other} if found else {best})
 
 
 def test_single_corruptions_have_no_verdict_and_their_means_have_one(two):

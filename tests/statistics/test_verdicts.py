@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from calgrid.statistics.verdicts import detectable_deviations, judge, seeds_needed
+from calgrid.statistics.verdicts import detectable_deviations, judge, seed_prior, seeds_needed
 
 
 def made(**columns):
@@ -48,15 +48,22 @@ def test_few_test_samples_have_the_t_test_of_their_number():
     assert split["p_value"] == pytest.approx(2 * stats.t.sf(2, 2))
 
 
+def moderated(**columns):
+    """Judged tests of one pool and family."""
+    tests = made(**columns)
+    family = np.zeros(len(tests))
+    return judge(tests.assign(prior=seed_prior(tests, family)), family)
+
+
 def test_variances_of_four_tests_with_three_seeds_are_moderated():
     std = np.array([0.1, 0.2, 0.3, 0.4])
-    found = judged(difference=0.2, std_seed=std)
+    found = moderated(difference=0.2, std_seed=std)
     prior = np.median(std**2) / (stats.chi2.ppf(0.5, 2) / 2)
     error = np.sqrt((2 * prior + 2 * std**2) / 4 / 3)
     assert found["p_value"].to_numpy() == pytest.approx(2 * stats.t.sf(0.2 / error, 4))
-    few = judged(difference=0.2, std_seed=std[:3])
+    few = moderated(difference=0.2, std_seed=std[:3])
     assert few["p_value"].to_numpy() == pytest.approx(2 * stats.t.sf(0.2 / (std[:3] / 3**0.5), 2))
-    two = judged(difference=0.2, std_seed=std, n_seeds=2)
+    two = moderated(difference=0.2, std_seed=std, n_seeds=2)
     assert two["p_value"].to_numpy() == pytest.approx(2 * stats.t.sf(0.2 / (std / 2**0.5), 1))
 
 
@@ -121,7 +128,8 @@ def simulate(n, m, rng, deviations, images=0.5, effect=None, sets=400):
             "std_test": estimated.ravel(),
         }
     )
-    found = judge(tests, np.repeat(np.arange(sets), m))
+    families = np.repeat(np.arange(sets), m)
+    found = judge(tests.assign(prior=seed_prior(tests, families)), families)
     return found["verdict"].isin(["better", "worse"]).to_numpy().reshape(sets, m)
 
 

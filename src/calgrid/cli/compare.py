@@ -193,9 +193,8 @@ def _line(row: Any) -> str:
 
 def _verdict(row: Any) -> str:
     """``better`` in green, ``worse`` in red, and what a tie could have found."""
-    if row.verdict == TIE:
-        least = size(row.decided_by, row.detectable)
-        return f"{TIE} ({least} of {row.decided_by} would have been found)"
+    if row.verdict == TIE and not math.isnan(row.detectable):
+        return f"{TIE} ({size(row.metric, row.detectable)} would have been found)"
     if row.verdict == EQUIVALENT:
         margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
         return f"{EQUIVALENT} (margin {margin} of {row.decided_by})"

@@ -23,8 +23,7 @@ from calgrid.jobs.summaries import (
     footer_of,
     setting_of,
     shift_means,
-    write_shift_summary,
-    write_summary,
+    write_summaries,
 )
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
@@ -95,8 +94,7 @@ def aggregate(
         with processes(threads) as in_processes:
             n_metrics = _collect_metrics(manifest, folder, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
-            n_summary = write_summary(manifest, folder, in_processes)
-            write_shift_summary(manifest, folder, in_processes)
+            n_summary = write_summaries(manifest, folder, in_processes)
             n_costs, warnings = _collect_costs(
                 manifest["runs"], folder / COSTS, footer_of(manifest), in_processes
             )
@@ -222,43 +220,41 @@ def _collect_costs(
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
     For each calibrator with warnings in a setting: its number of fits, how many warned, how many
-    did not converge, and the first warning.
+    did not converge, and the first warning of each (text -> method and seed of the runs).
     """
     total = 0
-    first_warnings, unconverged = defaultdict[Fit, list[str]](list), Counter[Fit]()
+    texts = defaultdict[Fit, defaultdict[str, list[str]]](lambda: defaultdict(list))
+    unconverged = Counter[Fit]()
     with writing(path, footer) as writer:
         for costs, fits in in_processes(_costs_of, _batches(runs)):
             total += writer.add(costs)
-            for fit, warning, converged in fits:
-                first_warnings[fit].append(warning)
+            for fit, run, warning, converged in fits:
+                texts[fit][warning].append(run)
                 unconverged[fit] += not converged
     warnings = []
-    for fit, first in sorted(first_warnings.items()):
-        warned = [warning for warning in first if warning]
-        if warned:
-            counts = {
-                "fits": len(first),
-                "warned": len(warned),
-                "unconverged": unconverged[fit],
-                "first": warned[0],
-            }
-            warnings.append({**dict(zip(FIT, fit, strict=True)), **counts})
+    for fit, by_text in sorted(texts.items()):
+        counts = {"fits": sum(map(len, by_text.values())), "unconverged": unconverged[fit]}
+        by_text.pop("", None)
+        if by_text:
+            warned = {"warned": sum(map(len, by_text.values())), "texts": by_text}
+            warnings.append({**dict(zip(FIT, fit, strict=True)), **counts, **warned})
     return total, warnings
 
 
-def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, bool]]]:
-    """Costs of some runs, and of each fit the first warning, empty without warnings, and whether it
-    converged.
+def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, str, bool]]]:
+    """Costs of some runs, and of each fit its run, the first warning, empty without warnings, and
+    whether it converged.
     """
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
         fits = _record(run["calibrate"], CALIBRATE).content["fits"]
         rows += _costs(run, fits)
+        named = f"{run['key']['method']} {run['key']['seed']}"
         for fit in fits:
             first = next(iter(fit.get("warnings", ())), "")
             place = (*setting_of(run), fit["calibrator"])
-            warnings.append((place, first, fit.get("converged", True)))
+            warnings.append((place, named, first, fit.get("converged", True)))
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 

@@ -18,8 +18,9 @@ from calgrid import __version__
 from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
-from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
+from calgrid.statistics import mean_over_severities, mean_over_shifts
 from calgrid.statistics.shifts import mean_intervals
+from calgrid.statistics.summary import summarise_study
 from calgrid.storage.schema import (
     MEAN_SHIFT,
     METRICS,
@@ -30,6 +31,8 @@ from calgrid.storage.schema import (
     SHIFT_SUMMARY,
     SHIFT_SUMMARY_COLUMNS,
     SUMMARY,
+    TEST_COLUMNS,
+    TESTS,
 )
 from calgrid.storage.tables import (
     Table,
@@ -78,29 +81,33 @@ def footer_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def write_summary(manifest: Manifest, folder: Path, in_processes: Map) -> int:
-    """Write the summary of the metrics in ``folder``, and return its number of rows."""
+def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
+    """Write the summaries of the metrics and of the means over shifts in ``folder``, and the tests
+    of both; return the number of rows of the first.
+    """
     statistics = manifest["configuration"]["statistics"]
     options = {
-        "baseline_method": statistics["baseline"],
-        "published": read_published(manifest["published"]) if manifest["published"] else None,
+        "baseline": statistics["baseline"],
         "level": statistics["level"],
+        "comparisons": statistics.get("comparisons", ()),
     }
-    of_setting = functools.partial(_summary, folder, options)
-    with writing(folder / SUMMARY, footer_of(manifest)) as writer:
-        return sum(map(writer.add, in_processes(of_setting, _settings(manifest))))
-
-
-def write_shift_summary(manifest: Manifest, folder: Path, in_processes: Map) -> None:
-    """Write the summary of the means over shifts in ``folder``."""
-    statistics = manifest["configuration"]["statistics"]
-    of_setting = functools.partial(
-        _shift_summary, folder, statistics["baseline"], statistics["level"]
-    )
-    with writing(folder / SHIFT_SUMMARY, footer_of(manifest)) as writer:
-        writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for table in in_processes(of_setting, _settings(manifest)):
-            writer.add(table)
+    published = read_published(manifest["published"]) if manifest["published"] else None
+    of_setting = functools.partial(_summary, folder, {**options, "published": published})
+    of_shifts = functools.partial(_shift_summary, folder, options)
+    settings, footer, rows = _settings(manifest), footer_of(manifest), 0
+    with (
+        writing(folder / SUMMARY, footer) as summary,
+        writing(folder / SHIFT_SUMMARY, footer) as shifted,
+        writing(folder / TESTS, footer) as tests,
+    ):
+        shifted.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
+        for found, judged in in_processes(of_setting, settings):
+            rows += summary.add(found)
+            tests.add(judged)
+        for found, judged in in_processes(of_shifts, settings):
+            shifted.add(found)
+            tests.add(judged)
+    return rows
 
 
 def _settings(manifest: Manifest) -> list[Setting]:
@@ -108,25 +115,28 @@ def _settings(manifest: Manifest) -> list[Setting]:
 
 
 def shift_summary(
-    means: pd.DataFrame, baseline: str, level: float, resamples: pd.DataFrame | None = None
-) -> Table:
+    means: pd.DataFrame, options: Mapping[str, Any], resamples: pd.DataFrame | None = None
+) -> tuple[Table, Table]:
     """Summary over seeds of the means of :func:`shift_means` of one setting
-    (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts.
+    (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts, and its tests; ``options`` of
+    :func:`calgrid.statistics.summary.summarise_study`.
     """
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
-    rows = summarise(means, baseline, level=level, resamples=resamples)
-    rows = rows.merge(counts, on=list(SHIFTED))
-    return as_table(rows.sort_values(list(NUMBER_KEY), kind="stable"), SHIFT_SUMMARY_COLUMNS)
+    rows, tests = summarise_study(means, resamples=resamples, **options)
+    rows = rows.merge(counts, on=list(SHIFTED)).sort_values(list(NUMBER_KEY), kind="stable")
+    return as_table(rows, SHIFT_SUMMARY_COLUMNS), as_table(tests, TEST_COLUMNS)
 
 
-def _summary(folder: Path, options: Mapping[str, Any], setting: Setting) -> Table:
+def _summary(folder: Path, options: Mapping[str, Any], setting: Setting) -> tuple[Table, Table]:
     of_sets = ("shift", "!=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_sets).to_pandas()
     parts = []
     for piece in _pieces(_rows_of(folder / METRICS, setting)):
-        parts.append(summarise(piece.to_pandas(), resamples=resamples, **options))
-    summary = pd.concat(parts, ignore_index=True)
-    return to_table(summary.sort_values(list(NUMBER_KEY), kind="stable"))
+        parts.append(summarise_study(piece.to_pandas(), resamples=resamples, **options))
+    summaries, tests = zip(*parts, strict=True)
+    summary = pd.concat(summaries, ignore_index=True)
+    summary = summary.sort_values(list(NUMBER_KEY), kind="stable")
+    return to_table(summary), as_table(pd.concat(tests, ignore_index=True), TEST_COLUMNS)
 
 
 def _pieces(table: Table) -> Iterator[Table]:
@@ -142,13 +152,15 @@ def _pieces(table: Table) -> Iterator[Table]:
         yield table.filter(piece == which)
 
 
-def _shift_summary(folder: Path, baseline: str, level: float, setting: Setting) -> Table:
+def _shift_summary(
+    folder: Path, options: Mapping[str, Any], setting: Setting
+) -> tuple[Table, Table]:
     table = _rows_of(folder / SHIFT_MEANS, setting)
     if len(table) == 0:
-        return table_of_rows([], SHIFT_SUMMARY_COLUMNS)
+        return table_of_rows([], SHIFT_SUMMARY_COLUMNS), table_of_rows([], TEST_COLUMNS)
     of_means = ("shift", "=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_means).to_pandas()
-    return shift_summary(table.to_pandas(), baseline, level, resamples)
+    return shift_summary(table.to_pandas(), options, resamples)
 
 
 def _rows_of(path: Path, setting: Setting, *further: tuple[str, str, str]) -> Table:

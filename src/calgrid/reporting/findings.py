@@ -1,30 +1,24 @@
-"""Findings in sentences, from the summary; the report sets `names` in backticks as code."""
+"""Findings in sentences; the report sets `names` in backticks as code.
+
+Differences and their verdicts are those of the table of tests.
+"""
 
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
 from calgrid.metrics.intervals import FEW_ROWS
 from calgrid.reporting import text
 from calgrid.reporting.recipes import Recipes, best_of_all
-from calgrid.reporting.study import (
-    SEES_VALIDATION,
-    UNCALIBRATED,
-    Group,
-    StudyData,
-    among,
-    keeps_accuracy,
-)
-from calgrid.reporting.tables.class_groups import group_means
-from calgrid.reporting.tables.shift import SCORED_BY
+from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, among
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
-from calgrid.statistics import compare, verdicts
+from calgrid.statistics import verdicts
 from calgrid.storage.layout import OOD_GROUPS
-from calgrid.storage.schema import CLASSES, METRICS, RESAMPLES
+from calgrid.storage.schema import CLASSES, METRICS
 
 #: calibrator with which methods are compared again: what is left of their differences
 ONE_TEMPERATURE = "ts"
@@ -37,7 +31,10 @@ PARTS = {
 }
 #: largest number of calibrators that are listed one by one
 FEW = 6
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NLL_PARTS = ("nll_calibration", "nll_refinement")
 ECES = ("ece_debiased", "ece", "ece_null")
+TOLD = {verdicts.TIE: "no difference found"}
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
@@ -47,15 +44,13 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _dataset,
         _few,
         _one_class,
+        _best,
         _tests,
         _parts,
+        _calibrators,
         _tuned,
-        _best_method,
         _baseline,
         _miscalibrated,
-        _best_combination,
-        _calibrators,
-        _class_groups,
         _far_worse,
         _doubtful_fits,
         _shift,
@@ -163,20 +158,6 @@ def _tuned(data: StudyData, group: Group) -> str:
     )
 
 
-def _best_method(data: StudyData, group: Group) -> str:
-    rows = data.test(group, [UNCALIBRATED])
-    if len(rows) < 2:
-        return ""
-    kept = rows[keeps_accuracy(rows)]
-    best = kept.iloc[0]
-    return (
-        f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best "
-        f"accuracy; among them {_code(best['method'])} has the lowest NLL: "
-        f"{format_with_unit('nll', best['nll_mean'])}{_interval(data, best, 'nll')}, "
-        f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
-    )
-
-
 def _baseline(data: StudyData, group: Group) -> str:
     rows = data.test(group, [UNCALIBRATED])
     rows = rows if len(rows) == 1 else rows[rows["method"] == data.baseline]
@@ -193,42 +174,28 @@ def _baseline(data: StudyData, group: Group) -> str:
 
 
 def _miscalibrated(data: StudyData, group: Group) -> str:
-    """How many networks have a larger ECE than chance explains, by calibrator."""
+    """Of one network, with which calibrators its ECE is larger than chance explains."""
     rows = data.rows(METRICS, group, split="test", metric="ece")
-    lowest = rows.groupby(["calibrator", "method", "seed"])["ci_low"].min().dropna()
-    if lowest.empty:
+    lowest = rows.groupby(["calibrator", "method", "seed"], as_index=False)["ci_low"].min().dropna()
+    if lowest.empty or len(lowest) > lowest["calibrator"].nunique():
         return ""
-    above = (lowest > 0).groupby("calibrator").agg(["sum", "size"])
-    above = above.loc[among(data.calibrators, above.index)].reset_index()
-    by = f"by the {100 * data.level:g} % interval of the ECE"
-    if above["size"].max() == 1:
-        found = above["sum"] > 0
-        words = {"Miscalibrated": above[found], "No evidence of miscalibration": above[~found]}
-        parts = [f"{word}: {_with(rows)}" for word, rows in words.items() if len(rows)]
-        return f"{'. '.join(parts)} ({by})."
-    if above["calibrator"].iloc[0] != UNCALIBRATED:
-        return ""
-    before, after = above.iloc[0], above.iloc[1:]
-    said = f"{before['sum']} of {before['size']} uncalibrated networks are miscalibrated, {by}"
-    if before["sum"] == before["size"]:
-        said = f"All {before['size']} uncalibrated networks are miscalibrated, {by}"
-    if len(after) > FEW:
-        fewest = after[after["sum"] == after["sum"].min()]
-        return f"{said}; after {_with(fewest)} the fewest: {fewest['sum'].iloc[0]}."
-    for _, row in after.iterrows():
-        said += f"; after {_code(row['calibrator'])} {row['sum']} of {row['size']}"
-    return f"{said}."
+    parts = []
+    for word, is_found in (("Miscalibrated", True), ("No evidence of miscalibration", False)):
+        found = lowest.loc[(lowest["ci_low"] > 0) == is_found, "calibrator"]
+        if len(found):
+            parts.append(f"{word}: {_with(among(data.calibrators, found))}")
+    return f"{'. '.join(parts)} (by the {100 * data.level:g} % interval of the ECE)."
 
 
-def _with(rows: pd.DataFrame) -> str:
+def _with(names: Sequence[str]) -> str:
     """Calibrators in words."""
-    names = ["uncalibrated" if name == UNCALIBRATED else _code(name) for name in rows["calibrator"]]
-    return text.listed(names) if names else "none"
+    return text.listed(["uncalibrated" if name == UNCALIBRATED else _code(name) for name in names])
 
 
 def _tests(data: StudyData, group: Group) -> str:
     """Differences in NLL without calibration, then with one temperature."""
-    tests = _against_baseline(data, group, ["nll"])
+    tests = _against_baseline(data, group)
+    tests = tests[tests["metric"] == "nll"]
     rows = tests[tests["calibrator"] == UNCALIBRATED]
     if rows.empty:
         return ""
@@ -245,14 +212,14 @@ def _tests(data: StudyData, group: Group) -> str:
 
 def _parts(data: StudyData, group: Group) -> str:
     """Which methods gain only what one temperature would give, by the parts of the NLL."""
-    rows = _against_baseline(data, group, ["nll_calibration", "nll_refinement"])
-    rows = rows[rows["calibrator"] == UNCALIBRATED]
+    rows = _against_baseline(data, group)
+    rows = rows[(rows["calibrator"] == UNCALIBRATED) & rows["metric"].isin(NLL_PARTS)]
     if (rows["verdict"] == verdicts.NO_VERDICT).all():
         return ""
     cases: dict[tuple[str, str], list[str]] = {}
     parts = rows.pivot(index="method", columns="metric", values="verdict")
     for method in among(data.methods, parts.index):
-        calibration, refinement = parts.loc[method, ["nll_calibration", "nll_refinement"]]
+        calibration, refinement = parts.loc[method, list(NLL_PARTS)]
         case = ("show", "no difference in either part of it")
         if refinement in verdicts.FOUND:
             case = PARTS[refinement, True]
@@ -266,39 +233,33 @@ def _parts(data: StudyData, group: Group) -> str:
     return f"In NLL against {_code(data.baseline)} before calibration, {'; '.join(said)}."
 
 
-def _against_baseline(data: StudyData, group: Group, metrics: Sequence[str]) -> pd.DataFrame:
-    """Tests of the methods against the baseline, before and after one temperature, with the
-    verdicts of the table of tests; methods that a question is about are answered there.
-    """
-    where = {"split": "test", "metric": metrics, "calibrator": data.few_calibrators()}
-    numbers = [data.rows(name, group, **where) for name in (METRICS, RESAMPLES)]
-    asked = [
-        {"question": "", "method": name, "against": data.baseline}
-        for name in data.order(group)
-        if name != data.baseline
-    ]
-    tests = compare(numbers[0], asked, data.level, numbers[1])
-    return tests[~tests["method"].isin(data.asked)]
+def _against_baseline(data: StudyData, group: Group) -> pd.DataFrame:
+    """Tests of the methods against the baseline with the same calibrator, the best first."""
+    tests = data.select(data.clean_tests, group)
+    same = tests["calibrator"] == tests["against_calibrator"]
+    return data.in_order(tests[same & (tests["against"] == data.baseline)], data.order(group))
 
 
 def _verdicts(rows: pd.DataFrame) -> str:
-    """Differences in NLL by verdict, in words; empty without any."""
-    said = []
+    """Differences in a metric by verdict, in words; empty without any."""
+    if rows.empty:
+        return ""
+    metric, said = rows["metric"].iloc[0], []
     for word in verdicts.FOUND:
         found = rows[rows["verdict"] == word]
         names = list(map(_code, found["method"]))
         if len(names) > FEW:
             sizes = found["difference"].abs()
-            least, most = (text.size("nll", value) for value in (sizes.min(), sizes.max()))
+            least, most = (text.size(metric, value) for value in (sizes.min(), sizes.max()))
             said.append(f"{word}, by {least} to {most}: {text.listed(names)}")
         elif names:
             ends = found[["difference", "ci_low", "ci_high"]].itertuples(index=False)
-            differences = [text.difference("nll", *values) for values in ends]
+            differences = [text.difference(metric, *values) for values in ends]
             pairs = list(map(" ".join, zip(names, differences, strict=True)))
             said.append(f"{word}: {text.listed(pairs)}")
     ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
-        sizes = [text.size("nll", ties["detectable"].agg(end)) for end in ("min", "max")]
+        sizes = [text.size(metric, ties["detectable"].agg(end)) for end in ("min", "max")]
         said.append(
             f"no difference found for {_codes(list(ties['method']))}; one of "
             f"{' to '.join(dict.fromkeys(sizes))} would have been"
@@ -308,19 +269,16 @@ def _verdicts(rows: pd.DataFrame) -> str:
     return "; ".join(said)
 
 
-def _best_combination(data: StudyData, group: Group) -> str:
-    rows = data.test(group)
-    if rows.empty or rows["calibrator"].nunique() < 2:
-        return ""
-    if (found := best_of_all(data, group)) is None:
+def _best(data: StudyData, group: Group) -> str:
+    """The recipe with the lowest NLL, and what is not significantly worse."""
+    found = best_of_all(data, group)
+    if found is None or found.others.empty:
         return ""
     best = found.best
-    choices = f"Of all {len(rows)} combinations of method and calibrator"
-    if rows["method"].nunique() == 1:
-        choices = f"Of {text.count(len(rows) - 1, 'calibrator')} and no calibration"
     return (
-        f"{choices}, {_combined(best)} has the lowest NLL among those within 1 point of the best "
-        f"accuracy: {_said(best, *WORDS)}, {_ece(best)}. {_ties(found)}"
+        f"{_combined(best)} has the lowest NLL of {len(found.others) + 1} combinations of method "
+        f"and calibrator within 1 point of the best accuracy: {_said(best, *WORDS)}, {_ece(best)}. "
+        f"{_ties(found)}"
     )
 
 
@@ -346,47 +304,33 @@ def _ties(found: Recipes) -> str:
 
 
 def _calibrators(data: StudyData, group: Group) -> str:
-    rows = data.test(group)
-    base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")
-    if len(base) == rows["method"].nunique() == 1:
-        (none,), others = base.to_dict("records"), rows[rows["calibrator"] != UNCALIBRATED]
-        lower = [
-            f"{WORDS[metric]}: {_with(others[others[f'{metric}_mean'] < none[f'{metric}_mean']])}"
-            for metric in ("nll", "brier")
-        ]
-        return f"Lower than without calibration, {'; '.join(lower)}." if len(others) else ""
-    counts, everywhere = [], np.zeros(2, int)
-    for name in data.calibrators:
-        part = rows[rows["calibrator"] == name].set_index("method")
-        shared = part.index.intersection(base.index)
-        if name != UNCALIBRATED and len(shared):
-            means = ["nll_mean", "ece_mean"]
-            lower = (part.loc[shared, means] < base.loc[shared, means]).sum().to_numpy()
-            counts.append(
-                f"{_code(name)} NLL for {lower[0]} and ECE for {lower[1]} of {len(shared)}"
-            )
-            everywhere += lower == len(shared)
-    if len(counts) > FEW:
-        return (
-            f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, "
-            f"{everywhere[1]} the mean ECE."
-        )
-    return _listing("Methods for which a calibrator lowers the mean over seeds", counts)
+    """Which calibrators lower or raise the NLL and the calibration error of which methods."""
+    tests = data.select(data.clean_tests, group)
+    same = (tests["method"] == tests["against"]) & (tests["against_calibrator"] == UNCALIBRATED)
+    said = []
+    for metric, name in (("nll", "NLL"), ("squared_ce", "calibration error")):
+        rows = data.in_order(tests[same & (tests["metric"] == metric)], data.methods)
+        cases = []
+        for verdict in (*verdicts.FOUND, verdicts.TIE, verdicts.EQUIVALENT):
+            found = rows[rows["verdict"] == verdict]
+            named = []
+            for calibrator, own in found.groupby("calibrator", sort=False):
+                n_methods = (rows["calibrator"] == calibrator).sum()
+                named.append(_code(calibrator) + _on(list(own["method"]), n_methods))
+            if named:
+                cases.append(f"{TOLD.get(verdict, verdict)}: {text.listed(named)}")
+        if cases:
+            said.append(f"{name} {'; '.join(cases)}")
+    return f"Against no calibration, {'. In '.join(said)}." if said else ""
 
 
-def _class_groups(data: StudyData, group: Group) -> str:
-    """Over-confidence of one method by the group of the predicted class."""
-    means = group_means(data, group)
-    if means.empty:
+def _on(methods: list[str], n_methods: int) -> str:
+    """Methods in words; empty if they are all."""
+    if len(methods) == n_methods:
         return ""
-    rows, cases = means[means["method"] == data.reference(group)], []
-    for _, part in rows.groupby("calibrator", sort=False):
-        gaps = [text.format_metric("accuracy", gap, signed=True) for gap in part["gap_mean"]]
-        cases.append(f"{_combined(part.iloc[0])} {', '.join(gaps)}")
-    groups = text.listed(list(rows["class_group"].unique()))
-    return _listing(
-        f"Confidence minus precision of images predicted as {groups} classes, in points", cases
-    )
+    if len(methods) > FEW:
+        return f" on {len(methods)} of {n_methods} methods"
+    return f" on {_codes(methods)}"
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
@@ -408,84 +352,74 @@ def _far_worse(data: StudyData, group: Group) -> str:
 
 def _doubtful_fits(data: StudyData, group: Group) -> str:
     """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not
-    converge.
+    converge, with the range of their numbers.
     """
     setting_of = operator.itemgetter(*Group._fields[:3])
     cases = []
     for entry in data.fit_warnings:
         if setting_of(entry) == group[:3]:
-            count = f"{entry['warned']} of {entry['fits']}"
+            said = _ranges(entry["texts"])
             cases.append(
-                f"{_code(entry['calibrator'])} {count} ({entry['first'].removesuffix('.')})"
+                f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} {said}"
             )
     return _listing(
         "Warning: fits that stopped at a bound or an end of a grid, or did not converge", cases
     )
 
 
+def _ranges(texts: Mapping[str, Sequence[str]]) -> str:
+    """Warnings (text -> runs), of which those that differ in numbers alone are one, with the range
+    of each number: ``(4.40 to 13.00 % are at the bound; ce 1 and ls 2)``.
+    """
+    alike: dict[str, list[str]] = {}
+    for words in texts:
+        alike.setdefault(NUMBER.sub("#", words), []).append(words)
+    said = []
+    for same in alike.values():
+        numbers = zip(*map(NUMBER.findall, same), strict=True)
+        spans = iter([_span(each) for each in numbers])
+        ranged = NUMBER.sub(lambda _, spans=spans: next(spans), same[0])
+        runs = list(dict.fromkeys(run for words in same for run in texts[words]))
+        shown = runs if len(runs) <= FEW else [*runs[: FEW - 1], f"{len(runs) - FEW + 1} more"]
+        said.append(f"{ranged.removesuffix('.')}: {text.listed(shown)}")
+    return f"({'; '.join(said)})"
+
+
+def _span(numbers: Sequence[str]) -> str:
+    """Range of numbers as they are written."""
+    low, high = (end(numbers, key=float) for end in (min, max))
+    return low if float(low) == float(high) else f"{low} to {high}"
+
+
 def _shift(data: StudyData, group: Group) -> str:
     means = data.shift_means(group)
-    means = means[means["severity"] == means["severity"].max()]
-    clean = data.test(group, [UNCALIBRATED])
-    clean = clean[clean["method"] == data.baseline]
-    of_baseline = means[means["method"] == data.baseline]
-    bare = of_baseline[of_baseline["calibrator"] == UNCALIBRATED]
-    if bare.empty or clean.empty or bare["severity"].iloc[0] < 1:
+    means = means[(means["severity"] == means["severity"].max()) & (means["severity"] > 0)]
+    means = means[means["method"] == data.baseline].set_index("calibrator")
+    clean = data.test(group, [UNCALIBRATED]).set_index("method")
+    if UNCALIBRATED not in means.index or data.baseline not in clean.index:
         return ""
-    before, after = clean.iloc[0], bare.iloc[0]
+    before, after = clean.loc[data.baseline], means.loc[UNCALIBRATED]
     parts = [
         f"{label} from {text.format_metric(metric, before[f'{metric}_mean'])} to "
         f"{format_with_unit(metric, after[f'{metric}_mean'])}"
         for metric, label in (("accuracy", "accuracy goes"), ("nll", "NLL"), ("ece", "ECE"))
     ]
-    calibrated = of_baseline[of_baseline["calibrator"] != UNCALIBRATED]
-    if len(calibrated) > FEW:
-        calibrated = calibrated.sort_values("ece_mean").iloc[[0, -1]]
-    others = [
-        f"{format_with_unit('ece', row['ece_mean'])} with {_code(row['calibrator'])}"
-        for _, row in calibrated.iterrows()
-    ]
-    span = " to " if len(of_baseline) > FEW + 1 else ", "
-    with_calibrators = f" (ECE {span.join(others)})" if others else ""
+    calibrator = data.few_calibrators()[-1]
+    beside = ""
+    if calibrator != UNCALIBRATED and calibrator in means.index:
+        ece = format_with_unit("ece", means.loc[calibrator, "ece_mean"])
+        beside = f" (ECE {ece} with {_code(calibrator)})"
     condition = f"Under corruption of severity {after['severity']}"
-    said = f"{condition}, {_code(data.baseline)}: {', '.join(parts)}{with_calibrators}."
-    of_val = means[means["fit_on"] == "val"]
-    eces = of_val.pivot(index="method", columns="calibrator", values="ece_mean")
-    if ONE_TEMPERATURE not in eces:
-        return said
-    eces = eces[[UNCALIBRATED, ONE_TEMPERATURE]].dropna()
-    if len(eces) < 2:
-        return said
-    lower = int((eces[ONE_TEMPERATURE] < eces[UNCALIBRATED]).sum())
-    return (
-        f"{said} There {_code(ONE_TEMPERATURE)}, fitted on clean images, lowers the mean ECE of "
-        f"{lower} of {len(eces)} methods and raises that of the others."
-    )
+    return f"{condition}, {_code(data.baseline)}: {', '.join(parts)}{beside}."
 
 
 def _ood(data: StudyData, group: Group) -> str:
-    rows = data.ood(group)
-    tests = data.compared(data.tidy(group, "ood", [UNCALIBRATED]))
-    tests = tests[(tests["metric"] == "auroc") & (tests["verdict"] != verdicts.NO_VERDICT)]
+    """Differences to the baseline in the detection of other sets."""
+    tests = data.select(data.tests, group)
+    tests = tests[(tests["split"] == "ood") & (tests["metric"] == "auroc")]
+    tests = tests[(tests["calibrator"] == UNCALIBRATED) & ~tests["shift"].isin(OOD_GROUPS)]
     parts = []
-    chosen = (rows["calibrator"] == UNCALIBRATED) & ~rows["shift"].isin(OOD_GROUPS)
-    for name, part in rows[chosen].groupby("shift"):
-        best = part.loc[part["auroc_mean"].idxmax()]
-        auroc, fpr95 = text.means(best, "auroc", "fpr95")
-        numbers = f"AUROC {auroc}, FPR95 {fpr95}"
-        others = tests.loc[tests["shift"] == name, "verdict"]
-        if len(others):
-            found = int(others.isin(verdicts.FOUND).sum())
-            numbers += (
-                f"; {found} of {len(others)} differences of AUROC from {_code(data.baseline)} are "
-                "significant"
-            )
-        aurocs = part.set_index("method").filter(map("{}_mean".format, SCORED_BY["AUROC"])).stack()
-        method, column = aurocs.idxmax()
-        score = text.name(column.removesuffix("_mean"))
-        highest = format_with_unit("auroc", aurocs.max())
-        parts.append(
-            f"{_code(name)} is detected best by {_code(best['method'])} ({numbers}); highest of "
-            f"all scores: {score} of {_code(method)}, {highest}"
-        )
-    return _listing("Out of distribution, uncalibrated, by the largest probability", parts)
+    for name, rows in tests[tests["verdict"] != verdicts.NO_VERDICT].groupby("shift"):
+        parts.append(f"{_code(name)}, {_verdicts(data.in_order(rows, data.order(group)))}")
+    about = f"Out of distribution, AUROC of uncalibrated methods against {_code(data.baseline)}"
+    return _listing(about, parts)

@@ -233,7 +233,7 @@ class Results:
         resamples = self.data.rows(RESAMPLES, split="test")
         mine = asked.get("calibrator", asked.get("method"))
         question = {"question": f"{mine} against {asked['against']}", **asked}
-        found = compare(chosen, [question], self.data.level, resamples)
+        found = compare(chosen, [question], self.data.level, resamples, self.data.baseline)
         return found[found["metric"].isin(metrics)].reset_index(drop=True) if metrics else found
 
     def reliability(

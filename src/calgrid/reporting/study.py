@@ -13,9 +13,19 @@ import pandas as pd
 
 from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import DataError
+from calgrid.statistics.pairs import both_ways, keeps_accuracy
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import Record, read_record, summary_record
-from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, RUNS, SETTING, SHIFT_SUMMARY, SUMMARY
+from calgrid.storage.schema import (
+    COSTS,
+    METRICS,
+    RUN_KEY,
+    RUNS,
+    SETTING,
+    SHIFT_SUMMARY,
+    SUMMARY,
+    TESTS,
+)
 from calgrid.storage.tables import read_rows
 from calgrid.training.protocol import AVERAGES
 
@@ -29,8 +39,6 @@ UNCONVERGED = "‡"
 #: pattern of an identifier in words: it is no part of ``mixup+ls`` or ``ls_005``
 IDENTIFIER = r"(?<![\w+.-])(?:{})(?![\w+-]|\.\w)"
 GROUP = [*SETTING, "checkpoint"]
-#: methods are ranked if their accuracy is at most this far below the best: one percentage point
-KEPT_ACCURACY = 0.01
 #: metrics that are shown together with an ECE
 BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
@@ -69,6 +77,7 @@ class StudyData:
         self.names: Mapping[str, str] = configuration.get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
+        self._verdicts: dict[Group, Mapping[tuple[str, ...], str]] = {}
 
     def rows(
         self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]
@@ -364,18 +373,28 @@ class StudyData:
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
-    def compared(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Rows of the summary with a difference to the baseline, of other methods."""
-        return rows[rows["diff_vs_baseline"].notna() & (rows["method"] != self.baseline)]
+    @functools.cached_property
+    def tests(self) -> pd.DataFrame:
+        """The test of each pair: ``TEST_COLUMNS``, on clean images, out of distribution, under
+        shifts without severities and over all severities.
+        """
+        return self.rows(TESTS, split=("test", "ood", "shift"), severity=(0, -1))
 
-    @property
-    def asked(self) -> set[str]:
-        """Methods that a question of the study compares with the baseline."""
-        found = set()
-        for comparison in self.comparisons:
-            if "calibrator" not in comparison and comparison["against"] == self.baseline:
-                found.add(comparison["method"])
-        return found
+    @functools.cached_property
+    def clean_tests(self) -> pd.DataFrame:
+        """Tests on the clean test split, each pair in both directions."""
+        return both_ways(self.tests[self.tests["split"] == "test"])
+
+    def verdicts(self, group: Group) -> Mapping[tuple[str, ...], str]:
+        """Verdict on the clean test split by metric, method, calibrator, and the method and the
+        calibrator that it is against.
+        """
+        if group not in self._verdicts:
+            rows = self.select(self.clean_tests, group)
+            pair = ["metric", "method", "calibrator", "against", "against_calibrator"]
+            keys = rows[pair].itertuples(index=False, name=None)
+            self._verdicts[group] = dict(zip(keys, rows["verdict"], strict=True))
+        return self._verdicts[group]
 
     def few_calibrators(self) -> list[str]:
         """``none``, and temperature scaling or else the first calibrator of the study."""
@@ -416,8 +435,11 @@ def named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
     """
     if "fit_on" not in table:
         return table
-    elsewhere = table["calibrator"] + " (" + table["fit_on"] + ")"
-    return table.assign(calibrator=table["calibrator"].where(table["fit_on"] == "val", elsewhere))
+    names = {}
+    for column in {"calibrator", "against_calibrator"} & {*table}:
+        elsewhere = table[column] + " (" + table["fit_on"] + ")"
+        names[column] = table[column].where(table["fit_on"] == "val", elsewhere)
+    return table.assign(**names)
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -428,14 +450,6 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     table.columns = table.columns.swaplevel().map("_".join)
     seeds = rows.groupby(keys)["n_seeds"].max()
     return table.assign(n_seeds=seeds).reset_index()
-
-
-def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
-    """Whether each wide row is within a point of the best accuracy; all True without accuracies."""
-    if "accuracy_mean" not in rows:
-        return pd.Series(True, index=rows.index)
-    accuracy = rows["accuracy_mean"]
-    return accuracy >= accuracy.max() - KEPT_ACCURACY - 1e-12  # a loss of exactly one point is kept
 
 
 def rank_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -23,10 +23,10 @@ from calgrid.reporting.study import (
     Group,
     StudyData,
     among,
-    keeps_accuracy,
 )
 from calgrid.reporting.templates import template
 from calgrid.reporting.text import Markup
+from calgrid.statistics.pairs import keeps_accuracy
 from calgrid.storage.atomic import write_text
 
 #: the report shows the sections of a table up to about this number of rows
@@ -441,7 +441,7 @@ def metric_section(
     metrics: Sequence[str],
     lead: Columns,
     within: str | None = None,
-    ties: Mapping[str, Container[Any]] = MappingProxyType({}),
+    ties: Mapping[str, set[Any]] = MappingProxyType({}),
 ) -> Section:
     """Format wide rows, the best of each column in bold and its ties underlined.
 
@@ -460,7 +460,7 @@ def metric_section(
             best[metric] |= labels
     columns = dict(lead)
     for metric in metrics:
-        marks = {"best": best[metric], "ties": ties.get(metric, ())}
+        marks = {"best": best[metric], "ties": ties.get(metric, set()) - best[metric]}
         columns[text.heading(metric)] = functools.partial(metric_cell, metric=metric, **marks)
     return section(heading, rows, columns)
 

@@ -3,8 +3,8 @@ published numbers.
 """
 
 from calgrid.statistics.choices import as_tuned, choose
-from calgrid.statistics.comparisons import compare
 from calgrid.statistics.holm import holm
+from calgrid.statistics.pairs import compare
 from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import (
     CriticalDifference,

@@ -30,7 +30,7 @@ from calgrid.metrics.intervals import (
 from calgrid.metrics.table import Metric
 from calgrid.statistics.checks import groups
 from calgrid.statistics.paired import check_level, student_reach
-from calgrid.statistics.verdicts import decided_by, judge_all
+from calgrid.statistics.verdicts import decided_by, judge_all, seed_prior
 
 Floats = NDArray[np.float64]
 
@@ -151,10 +151,11 @@ def _judged(
             found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
             rows.append({"method": method, "against": against, "metric": name, **found})
     tests = pd.DataFrame(rows)
+    tests = tests.assign(prior=seed_prior(tests, tests["metric"]))
     places = groups(tests, ["method", "against"])
     found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
-    return found.drop(columns=["df_test", "n_test"])
+    return found.drop(columns=["df_test", "n_test", "prior"])
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike | Output]]) -> None:

@@ -1,31 +1,19 @@
 """Summary of the metrics of all runs over seeds."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from calgrid.components.metrics import find_metric
-from calgrid.statistics.checks import WORDS, check_metrics, groups, keys_without
-from calgrid.statistics.paired import (
-    Draws,
-    average_fit_seeds,
-    check_level,
-    paired_tests,
-    run_draws,
-    seed_interval,
-)
+from calgrid.statistics.checks import WORDS, groups, keys_without
+from calgrid.statistics.paired import check_level, seed_interval
+from calgrid.statistics.pairs import RANKED, baseline_pairs, numbers, study_pairs, tests_of_pairs
 from calgrid.statistics.published import match_published
-from calgrid.statistics.verdicts import decided_by, judge_all, of_metric
-from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
-
-Ids = NDArray[np.int64]
-#: keys of a table column, within which rows are ranked
-RANKED = keys_without("method", "calibrator", "fit_on")
-#: keys of a family of tests against the baseline
-FAMILY = [*RANKED, "calibrator"]
+from calgrid.statistics.verdicts import decided_by, of_metric
 
 
 def summarise(
@@ -72,9 +60,9 @@ def summarise(
     p_value : by the rule of :mod:`calgrid.statistics.verdicts`, over seeds and test samples; NaN
         without resamples;
     p_holm : after Holm over the methods with the same calibrator in the same table column;
-    detectable : difference that would be found with a probability of 80 %, in the unit of
-        ``decided_by``;
-    decided_by : metric whose p-values, ``detectable`` and verdict the row has: ``squared_ce`` for
+    detectable : difference that would be found with a probability of 80 %; NaN of a metric that
+        another one decides about;
+    decided_by : metric whose p-values and verdict the row has: ``squared_ce`` for
         calibration errors of the top label; empty for metrics without verdicts;
     verdict : ``better`` or ``worse`` than the baseline, ``equivalent``, ``tie`` or ``no verdict``,
         see :func:`calgrid.statistics.verdicts.judge`; empty for the baseline itself and without
@@ -86,46 +74,53 @@ def summarise(
     DataError : a column is missing or a key is repeated.
     ConfigError : unknown metric or ``level`` outside (0, 1).
     """
+    return summarise_study(metrics, baseline_method, published, level, resamples)[0]
+
+
+def summarise_study(
+    metrics: pd.DataFrame,
+    baseline: str,
+    published: pd.DataFrame | None = None,
+    level: float = 0.95,
+    resamples: pd.DataFrame | None = None,
+    comparisons: Sequence[Mapping[str, object]] | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Summary (:func:`summarise`) and all tests (:func:`calgrid.statistics.pairs.tests_of_pairs`).
+
+    ``comparisons`` are the questions of the study, see :func:`calgrid.statistics.compare`, whose
+    pairs are a family of their own; None tests against the baseline alone.
+    """
     check_level(level)
-    rows = check_metrics(metrics)
-    rows = rows.assign(cell=groups(rows, NUMBER_KEY)).sort_values(["cell", *SEEDS])
-    keys = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
-    runs = rows[["cell", *SEEDS, "value", *INTERVAL, "n_samples"]]
-    if runs.duplicated(["cell", "seed"]).any():
-        runs = average_fit_seeds(runs, ["cell", "seed"])
-    else:
-        runs = runs.assign(std_fit=math.nan, n_fits=runs["value"].notna().astype(int))
-    summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
+    found = numbers(metrics, resamples)
+    cells, runs = found.cells, found.runs
+    summary = pd.concat([cells, _over_seeds(runs, cells["metric"], level)], axis=1)
     summary["ci_high"] = _capped(summary)
-    draws = run_draws(
-        runs[["cell", "seed"]].join(keys, on="cell"), resamples, (*NUMBER_KEY, "seed")
-    )
-    tested = _tested(summary, runs, draws, baseline_method, level)
-    summary = summary.assign(**tested).astype(dict.fromkeys(WORDS, "str"))
+    pairs = baseline_pairs(cells, baseline)
+    if comparisons is not None:
+        pairs = study_pairs(cells, summary["mean"], baseline, comparisons)
+    tests = tests_of_pairs(found, pairs, baseline, level)
+    summary = summary.assign(**_tested(summary, tests, baseline))
+    summary = summary.astype(dict.fromkeys(WORDS, "str"))
     if published is None:
-        return summary.assign(published=math.nan, published_source="")
-    return summary.join(match_published(summary, published))
+        summary = summary.assign(published=math.nan, published_source="")
+    else:
+        summary = summary.join(match_published(summary, published))
+    return summary, tests.reset_index(drop=True)
 
 
-def _tested(
-    summary: pd.DataFrame, runs: pd.DataFrame, draws: Draws, baseline_method: str, level: float
-) -> dict[str, ArrayLike]:
+def _tested(summary: pd.DataFrame, tests: pd.DataFrame, baseline: str) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict``."""
     losses = of_metric(summary["metric"], "sign").astype(float) * summary["mean"]  # NaN: no ranks
-    is_baseline = (summary["method"] == baseline_method).to_numpy()
-    tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
-    tests = tests.assign(metric=summary["metric"].astype(str))
-    compared = (tests["difference"].notna() & ~is_baseline).to_numpy()
-    places = groups(summary, keys_without("metric"))
-    families = groups(summary, FAMILY)
-    judged = judge_all(tests[compared], places[compared], families[compared], level)
-    judged = judged.reindex(tests.index)
+    is_baseline = summary["method"] == baseline
+    against = (tests["against"] == baseline) & (tests["calibrator"] == tests["against_calibrator"])
+    judged = tests[against].reindex(summary.index)
+    of_itself = is_baseline & (summary["n_seeds"] > 0)
     return {
         "rank": losses.groupby(groups(summary, RANKED)).rank(method="average"),
-        "diff_vs_baseline": tests["difference"],
-        "n_common": tests["n_seeds"].astype(int),
+        "diff_vs_baseline": judged["difference"].mask(of_itself, 0.0),
+        "n_common": judged["n_seeds"].where(~is_baseline, summary["n_seeds"]).fillna(0).astype(int),
         **judged[["p_seeds", "p_value", "p_holm", "detectable"]],
-        "decided_by": decided_by(tests["metric"]),
+        "decided_by": decided_by(summary["metric"].astype(str)),
         "verdict": judged["verdict"].fillna(""),
     }
 
@@ -162,21 +157,3 @@ def _capped(summary: pd.DataFrame) -> ArrayLike:
     high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
     whole = high.reindex(pd.MultiIndex.from_arrays([place, wanted]))
     return np.fmin(high.to_numpy(), whole.to_numpy())
-
-
-def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:
-    """Row (n,) of the baseline with the same other keys as each row; -1 if there is none."""
-    place = groups(summary, keys_without("method"))
-    rows = pd.Series(range(len(summary))).where(is_baseline, -1)
-    return rows.groupby(place).transform("max").to_numpy()
-
-
-def _tests(runs: pd.DataFrame, against: Ids, draws: Draws, n_cells: int) -> pd.DataFrame:
-    """Paired differences of each cell (n_cells rows) to the cell ``against``, over common seeds."""
-    own = runs[["cell", "seed"]].assign(run=np.arange(len(runs)))
-    other = own.rename(columns={"cell": "other"})
-    pairs = own.assign(other=against[own["cell"]]).merge(
-        other, on=["other", "seed"], suffixes=("", "_against")
-    )
-    tests = paired_tests(pairs, ["cell"], runs, draws).set_index("cell")
-    return tests.reindex(range(n_cells)).fillna({"n_seeds": 0})

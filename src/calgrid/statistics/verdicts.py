@@ -12,11 +12,13 @@ it never rejects more often than p (Banerjee, Sankhya 1960); Satterthwaite's deg
 the usual choice, have up to 15 % false verdicts with three seeds. ``benchmarks/verdicts.md`` has
 level and power.
 
-In pools of at least ``LEAST_POOLED`` tests with at least three seeds, s^2 is moderated (empirical
-Bayes; Smyth, Statistical Applications in Genetics and Molecular Biology 2004): with s0^2 the
-median over tests of s^2, divided by the median of chi^2 / (n - 1),
+With a prior variance s0^2 and at least three seeds, s^2 is moderated (empirical Bayes; Smyth,
+Statistical Applications in Genetics and Molecular Biology 2004):
 
 ``s^2 <- (d0 s0^2 + (n - 1) s^2) / (d0 + n - 1)`` with d0 + n - 1 degrees of freedom, d0 = 2.
+
+s0^2 is the median of s^2 over at least ``LEAST_POOLED`` tests of independent networks, divided by
+the median of chi^2 / (n - 1). :mod:`calgrid.statistics.pairs` says which tests these are.
 
 P-values are corrected within a family by Holm's method.
 """
@@ -73,7 +75,7 @@ def of_metric(metrics: pd.Series, fact: str) -> pd.Series:
 
 
 def judge(
-    tests: pd.DataFrame, families: ArrayLike, level: float = 0.95, of_runs: bool = False
+    tests: pd.DataFrame, families: ArrayLike, level: float = 0.95, of_runs: ArrayLike = False
 ) -> pd.DataFrame:
     """Verdict of each test by the rule of the module.
 
@@ -83,12 +85,12 @@ def judge(
         for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
         unknown. Optional: n_test, number of test samples (NaN: many); df_test, degrees of freedom
         of a std_test not from 200 resamples (NaN: it is); sign, 1 if lower values are
-        better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
-        variances are moderated (default: the families).
+        better, -1 if higher, NaN if neither (default: as the metric); prior, see
+        :func:`seed_prior` (NaN, the default: the variance over seeds is not moderated).
     families : label (n,) of the family of each test, within which Holm's correction applies.
     level : nominal coverage of the intervals; 1 - level is the family-wise error.
-    of_runs : whether a verdict is wanted with one seed too, which is about these runs, not about
-        methods.
+    of_runs : whether (n,) a verdict is wanted with one seed too, which is about these runs, not
+        about methods.
 
     Returns
     -------
@@ -108,7 +110,7 @@ def judge(
     sign = tests["sign"] if "sign" in tests else of_metric(names, "sign").astype(float)
     margin = of_metric(names, "margin").to_numpy(float)
     family = pd.Series(np.asarray(families), index=tests.index)
-    seeds, df = _over_seeds(tests, tests.get("pool", family))
+    seeds, df = _over_seeds(tests)
     difference = tests["difference"].to_numpy(float)
     std_test = tests["std_test"].to_numpy(float)
     # rounding only: a single test sample, or equal differences of all
@@ -121,13 +123,13 @@ def judge(
     images = images * np.where(few, n_test / df_images, 1.0)
     sources = (seeds, df, images, df_images)
     p_value = pd.Series(_p_values(difference, *sources), index=tests.index)
-    p_value = p_value.where((tests["n_seeds"] > 1) | of_runs)
+    enough = (tests["n_seeds"] > 1) | of_runs
+    p_value = p_value.where(enough)
     size = p_value.groupby(family).transform("count").clip(lower=1).to_numpy()
     p_holm = holm(p_value, family)
     half = _reach(alpha, *sources)
     wide = np.abs(difference) + _reach(alpha / size, *sources)
-    testable = tests["std_test"].notna() & ((tests["n_seeds"] > 1) | of_runs) & sign.notna()
-    testable &= n_test >= FEWEST_TEST
+    testable = tests["std_test"].notna() & enough & sign.notna() & (n_test >= FEWEST_TEST)
     equal = np.abs(difference) + half < margin / 1000
     rules = {
         EQUIVALENT: testable.to_numpy() & equal,
@@ -172,7 +174,7 @@ def judge_all(
     places: ArrayLike,
     families: ArrayLike,
     level: float = 0.95,
-    of_runs: bool = False,
+    of_runs: ArrayLike = False,
 ) -> pd.DataFrame:
     """Judge tests of all metrics; errors have the verdict of the metric that decides about them.
 
@@ -184,39 +186,56 @@ def judge_all(
 
     Returns
     -------
-    ``tests`` with p_seeds, see :func:`seed_test`; p_value, p_holm, detectable and verdict of the
-    test at the same place of the metric ``decided_by``; ``no verdict`` if there is none. If there
-    are ci_low and ci_high, those of :func:`judge` replace them where it gives some.
+    ``tests`` with p_seeds, see :func:`seed_test`; p_value, p_holm and verdict of the test at the
+    same place of the metric ``decided_by``; ``no verdict`` if there is none; detectable, NaN of a
+    metric that another one decides about. If there are ci_low and ci_high, those of :func:`judge`
+    replace them where it gives some.
     """
     by, places = decided_by(tests["metric"]), np.asarray(places)
     own = (by == tests["metric"]).to_numpy()
+    of_runs = np.broadcast_to(np.asarray(of_runs), len(tests))[own]
     judged = judge(tests[own], np.asarray(families)[own], level, of_runs)
     found = tests.assign(
         p_seeds=seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"])
     )
+    found = found.assign(detectable=judged["detectable"])
     found.update(judged[["ci_low", "ci_high"]])
     judged.index = pd.MultiIndex.from_arrays([places[own], judged["metric"]])
     shared = judged.reindex(pd.MultiIndex.from_arrays([places, by])).set_axis(tests.index)
     return found.assign(
-        **shared[["p_value", "p_holm", "detectable"]],
+        **shared[["p_value", "p_holm"]],
         decided_by=by,
         verdict=shared["verdict"].fillna(NO_VERDICT),
     )
 
 
-def _over_seeds(tests: pd.DataFrame, pool: pd.Series) -> tuple[Floats, Floats]:
-    """Variance over seeds of each difference of means, moderated within pools, and its degrees of
+def seed_prior(tests: pd.DataFrame, pools: ArrayLike) -> pd.Series:
+    """Prior variance over seeds of each test from the tests of its pool, which are of independent
+    networks; NaN in pools with fewer than ``LEAST_POOLED`` tests of three seeds or more.
+
+    Parameters
+    ----------
+    tests : n_seeds and std_seed as in :func:`judge`. pools : label (n,) of each test.
+    """
+    n = tests["n_seeds"].astype(float)
+    df = (n - 1).clip(lower=1)
+    variance = (tests["std_seed"].astype(float) ** 2).where(n > 2)
+    # the median of few squared deviations is below their mean
+    pooled = (variance / (special.chdtri(df, 0.5) / df)).groupby(np.asarray(pools))
+    return pooled.transform("median").where(pooled.transform("count") >= LEAST_POOLED)
+
+
+def _over_seeds(tests: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Variance over seeds of each difference of means, moderated by the prior, and its degrees of
     freedom; 0 for one seed.
     """
     n = tests["n_seeds"].astype(float)
     variance, df = tests["std_seed"].astype(float) ** 2, (n - 1).clip(lower=1)
-    pooled = variance.where(n > 2)
-    # the median of few squared deviations is below their mean
-    prior = (pooled / (special.chdtri(df, 0.5) / df)).groupby(pool).transform("median")
-    enough = pooled.notna() & (pooled.groupby(pool).transform("count") >= LEAST_POOLED)
+    prior = tests.reindex(columns=["prior"])["prior"].astype(float).where(n > 2)
     moderated = (PRIOR_DF * prior + df * variance) / (PRIOR_DF + df)
-    variance = variance.mask(enough, moderated).where(n > 1, 0.0)
-    return (variance / n.clip(lower=1)).to_numpy(), (df + PRIOR_DF * enough).to_numpy()
+    has_prior = moderated.notna()
+    variance = variance.mask(has_prior, moderated).where(n > 1, 0.0)
+    return (variance / n.clip(lower=1)).to_numpy(), (df + PRIOR_DF * has_prior).to_numpy()
 
 
 def _reach(p: ArrayLike, seeds: Floats, df: Floats, images: Floats, df_images: Floats) -> Floats:

@@ -70,6 +70,15 @@ SHIFT_SUMMARY_COLUMNS: Columns = {
     **dict.fromkeys(("decided_by", "verdict"), "str"),
     "n_shifts": "int32",
 }
+#: ``tests.parquet``: the test of each pair of methods or calibrators that the report speaks of
+TEST_COLUMNS: Columns = {
+    **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
+    **dict.fromkeys(("against", "against_calibrator", "family"), "str"),
+    "n_seeds": "int64",
+    **dict.fromkeys(("difference", "std_seed", "std_test", *INTERVAL), "float64"),
+    **dict.fromkeys(("p_seeds", "p_value", "p_holm", "detectable"), "float64"),
+    **dict.fromkeys(("decided_by", "verdict"), "str"),
+}
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
 COST_COLUMNS: Columns = {
     **KEY_COLUMNS,
@@ -138,6 +147,7 @@ CONFORMAL_COLUMNS: Columns = {
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
+TESTS = "tests.parquet"
 BINS, CLASSES = "bins.parquet", "classes.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = (
     "histories.parquet",
@@ -159,6 +169,6 @@ PART_EXTRAS: Mapping[str, Columns] = {
 #: diagnostics of papers
 STUDY_FILES = (
     "manifest.json",
-    *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
+    *(METRICS, SUMMARY, TESTS, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
     *(BINS, CLASSES, HISTORIES, SAMPLES, PROBES, RESAMPLES, CONFORMAL, RUNS),
 )

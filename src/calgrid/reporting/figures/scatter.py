@@ -9,7 +9,8 @@ from matplotlib.ticker import MaxNLocator
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import Group, StudyData, keeps_accuracy
+from calgrid.reporting.study import Group, StudyData
+from calgrid.statistics.pairs import keeps_accuracy
 
 #: errors that differ by more than this factor are shown on a logarithmic axis
 LOG_FACTOR = 3

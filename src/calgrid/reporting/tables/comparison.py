@@ -8,71 +8,68 @@ import pandas as pd
 
 from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import STATISTICS, Group, StudyData, among
+from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, among
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.reporting.tables.shift import condition
+from calgrid.statistics.pairs import QUESTIONS
 from calgrid.statistics.verdicts import FOUND, TIE
+from calgrid.storage.schema import TEST_COLUMNS
 
 TESTED = ("accuracy", "nll", "nll_calibration", "brier", "squared_ce", "ece_debiased", "ece")
 NAMES = ["method", "calibrator", "fit_on"]
 PLACE = ["split", "shift", "severity"]
-TEST_COLUMNS = [*NAMES, *PLACE, "metric", "mean", "n_seeds", "diff_vs_baseline"]
-TEST_COLUMNS += ["p_seeds", "p_value", "p_holm", "detectable", "decided_by", "verdict"]
+#: columns of the tests beside those of a group
+COLUMNS = [name for name in TEST_COLUMNS if name not in GROUP]
 PUBLISHED_COLUMNS = [*NAMES, "split", "shift", "metric", *STATISTICS, "n_seeds"]
 PUBLISHED_COLUMNS += ["published", "published_source"]
 BESIDE = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
 
 
 def tests(data: StudyData) -> Table | None:
-    """Paired differences between each method and the baseline, on clean images and under shift."""
+    """Tests of all pairs; shown are those of each method against the baseline, on clean images and
+    under shift.
+    """
     shown = (*TESTED, *data.own_metrics)
-    few = data.few_calibrators()
 
     def select(group: Group) -> pd.DataFrame:
-        shifted = data.shift_tidy(group)
-        parts = [data.tidy(group, "test"), shifted[shifted["severity"] <= 0]]
-        rows = data.compared(pd.concat(parts, ignore_index=True))
-        rows = rows[rows["metric"].isin(shown)]
-        rows = rows.assign(n_seeds=rows["n_common"])  # those of the difference
-        return data.in_order(rows, data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
+        rows = data.select(data.tests, group)
+        return data.in_order(rows, data.order(group), by=("calibrator", "method"))[COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        against = (rows["against"] == data.baseline) & (rows["method"] != data.baseline)
+        against &= rows["calibrator"] == rows["against_calibrator"]
+        rows = rows[against & rows["metric"].isin(shown) & (rows["split"] != "ood")]
         metrics = among(shown, rows["metric"])
         header = ["Calibrator", "Method", "Seeds"]
         header += [f"Δ {text.in_unit(metric)}" for metric in metrics]
         found = []
         for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
             where = f": {condition(severity, shift)}" if split == "shift" else ""
-            asked = part["method"].isin(data.asked) & part["calibrator"].isin(few)
-            told = part[~asked] if split == "test" else part
             lines = []
-            for names, own in told.groupby(["calibrator", "method"], sort=False):
+            for names, own in part.groupby(["calibrator", "method"], sort=False):
                 line = [*map(words, names), whole(own["n_seeds"].max())]
                 line += [_difference(own[own["metric"] == metric]) for metric in metrics]
                 lines.append(line)
-            if lines:
-                found.append(Section(data.label(group) + where, header, lines))
+            found.append(Section(data.label(group) + where, header, lines))
         return found
 
     frame, formatted = by_group(data.groups, select, sections)
-    if frame.empty:
+    if not formatted:
         return None
     shifted = ""
     if (frame["severity"] < 0).any():
         shifted = " and on the mean over all corruptions and severities"
     asked = ""
-    if data.asked:
-        asked = (
-            f"Clean images, {text.listed(few)}: {text.listed(among(data.methods, data.asked))} "
-            "only in the table of questions, whose p-values are of another family. "
-        )
+    if frame["family"].str.startswith(QUESTIONS).any():
+        asked = "or, where a question of the study is about this pair, for all questions, "
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
         f"same calibrator on the {captions.test_split(data)}{shifted}; "
         f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
         "would have been found), p-value after Holm's correction for all methods compared in that "
-        "column, and p-value of the t-test over seeds alone, which holds on these images only. "
-        f"{asked}Bold: better or worse. {captions.TESTED}"
+        f"column, {asked}and p-value of the t-test over seeds alone, which holds on these images "
+        "only. The CSV file has the tests of all pairs that the report speaks of, with the family "
+        f"of each. Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
 
@@ -81,7 +78,7 @@ def _difference(rows: pd.DataFrame) -> Cell:
     if rows.empty:
         return Cell(text.NOTHING)
     row = rows.iloc[0]
-    metric, difference = row["metric"], float(row["diff_vs_baseline"])
+    metric, difference = row["metric"], float(row["difference"])
     said = text.format_metric(metric, difference, signed=True)
     if row["decided_by"] != metric:
         return Cell(said, sort=difference)

@@ -90,6 +90,4 @@ def _tested(row: pd.Series, data: StudyData) -> Cell:
     if row["method"] == data.baseline or math.isnan(difference):
         return Cell(text.NOTHING)
     said = text.verdict(row["nll_verdict"], "nll", row["nll_detectable"])
-    if row["method"] in data.asked:
-        said = "see the questions"
     return Cell(text.format_metric("nll", difference, signed=True), said, sort=float(difference))

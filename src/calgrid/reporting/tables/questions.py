@@ -9,11 +9,8 @@ import pandas as pd
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
-from calgrid.statistics import compare
-from calgrid.statistics.comparisons import CALIBRATOR
+from calgrid.statistics.pairs import answers
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE, WORSE
-from calgrid.storage.schema import METRICS as STORED
-from calgrid.storage.schema import RESAMPLES
 
 METRICS = (
     "nll",
@@ -45,47 +42,41 @@ def comparisons(data: StudyData) -> Table | None:
     if not data.comparisons:
         return None
     metrics = (*METRICS, *data.own_metrics)
-    few = data.few_calibrators()
-    calibrators = [*few]
-    for comparison in data.comparisons:
-        if "calibrator" in comparison:
-            calibrators += [comparison["calibrator"], comparison["against"]]
-    rows = data.rows(STORED, split="test", metric=metrics)
-    rows = rows[rows["calibrator"].isin(calibrators)]
-    resamples = data.rows(RESAMPLES, split="test", metric=metrics)
-    answers = compare(rows, data.comparisons, data.level, resamples)
-    shown = (answers["compared"] == CALIBRATOR) | answers["calibrator"].isin(few)
-    answers = _in_order(data, metrics, answers[shown])
+    found = answers(data.tests[data.tests["split"] == "test"], data.comparisons)
+    shown = _of_calibrators(found) | found["calibrator"].isin(data.few_calibrators())
+    told = _in_order(data, metrics, found[shown & found["metric"].isin(metrics)])
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         header = [*WORDS, *(f"Δ {text.in_unit(metric)}" for metric in metrics)]
-        keys = ["question", "compared", "method", "against", "calibrator", "fit_on"]
+        keys = ["question", "method", "calibrator", "fit_on", "against", "against_calibrator"]
         cells = [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)]
         return [Section(data.label(group), header, cells)]
 
     frame, formatted = by_group(
-        data.groups, lambda group: data.select(answers, group).drop(columns=GROUP), sections
+        data.groups, lambda group: data.select(told, group).drop(columns=GROUP), sections
     )
     if frame.empty:
         return None
     return Table(ID, "Questions of the study", "Methods", _caption(data, frame), frame, formatted)
 
 
-def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
+def _in_order(data: StudyData, metrics: Sequence[str], told: pd.DataFrame) -> pd.DataFrame:
     """Sort answers by question as in the configuration, then by method, calibrator and metric as
     shown.
     """
-    of_calibrators = answers["compared"] == CALIBRATOR
-    mine = answers["calibrator"].where(of_calibrators, answers["method"])
-    asked = answers.assign(mine=mine).groupby(["question", "mine", "against"], sort=False)
-    places = answers.assign(
-        question=asked.ngroup(),
-        method=answers["method"].map(data.methods.index),
-        calibrator=answers["calibrator"].map(data.calibrators.index),
-        metric=answers["metric"].map(metrics.index),
+    places = told.assign(
+        question=told["question"].map([each["question"] for each in data.comparisons].index),
+        method=told["method"].map(data.methods.index),
+        calibrator=told["calibrator"].map(data.calibrators.index),
+        metric=told["metric"].map(metrics.index),
     )
     order = places.sort_values(["question", "method", "calibrator", "metric"], kind="stable").index
-    return answers.loc[order].drop(columns=CONSTANT)
+    return told.loc[order].drop(columns=CONSTANT)
+
+
+def _of_calibrators(answers: pd.DataFrame) -> pd.Series:
+    """Which rows are about two calibrators of a method."""
+    return answers["method"] == answers["against"]
 
 
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:
@@ -103,7 +94,11 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
 
 
 def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
-    named = rows.iloc[0][["question", "method", "calibrator", "against"]]
+    first = rows.iloc[0]
+    sides = "method", "against", "against_calibrator"
+    method, against, calibrator = first[list(sides)]
+    named = [first["question"], method, first["calibrator"]]
+    named.append(calibrator if method == against else against)
     cells = [*map(words, named), whole(rows["n_seeds"].max()), words(_answer(rows))]
     for metric in metrics:
         part = rows[rows["metric"] == metric]

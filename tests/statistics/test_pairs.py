@@ -1,4 +1,4 @@
-"""Questions about two methods: paired over seeds, corrected over questions, answered by rule."""
+"""Tests of pairs: paired over seeds, corrected within families, each pair once, by the rule."""
 
 import functools
 
@@ -10,6 +10,9 @@ from tests.statistics.cases import frame
 
 from calgrid import statistics
 from calgrid.errors import ConfigError
+from calgrid.statistics import holm
+from calgrid.statistics.pairs import both_ways
+from calgrid.statistics.summary import summarise_study
 
 over_seeds = functools.partial(cases.over_seeds, metric="brier")
 
@@ -109,9 +112,10 @@ def test_calibrators_are_compared_on_the_same_networks_and_corrected_over_method
         )
     )
     found = compare(rows, [ask_calibrators()])
-    assert found[["method", "calibrator", "against", "compared"]].to_numpy().tolist() == [
-        ["ce", "mine", "ts", "calibrator"],
-        ["ls", "mine", "ts", "calibrator"],
+    sides = ["method", "calibrator", "against", "against_calibrator"]
+    assert found[sides].to_numpy().tolist() == [
+        ["ce", "mine", "ce", "ts"],
+        ["ls", "mine", "ls", "ts"],
     ]
     further = [v - 0.004 * i for i, v in enumerate(LS)]
     large, small = (stats.ttest_rel(mine, CE).pvalue for mine in (LS, further))
@@ -121,7 +125,7 @@ def test_calibrators_are_compared_on_the_same_networks_and_corrected_over_method
     assert alone["p_holm"].tolist() == pytest.approx([large])
     # other questions are another family
     both = compare(rows, [ask("ls", "ce"), ask_calibrators(method="ce")])
-    assert both.loc[both["compared"] == "calibrator", "p_holm"].tolist() == pytest.approx([large])
+    assert both.loc[both["calibrator"] == "mine", "p_holm"].iloc[-1] == pytest.approx(large)
 
 
 def test_every_place_where_both_methods_were_run_is_answered():
@@ -193,3 +197,106 @@ def test_without_answers_there_are_columns_and_no_rows(two, questions):
     result = compare(two, questions)
     assert result.empty
     assert {"question", "difference", "p_holm", "verdict"} < set(result.columns)
+
+
+def grid(methods=6, calibrators=("none", "ts", "ets"), seeds=4):
+    """NLL of methods with calibrators; ``ets`` is nearly ``ts``."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for place, name in enumerate(["ce", *(f"m{number}" for number in range(1, methods))]):
+        own = 0.5 - 0.01 * place + 0.005 * rng.normal(size=seeds)
+        for calibrator in calibrators:
+            lower = {"none": 0.0}.get(calibrator, 0.02)
+            noise = 0.001 if calibrator == "none" else 0.003
+            values = own - lower + noise * np.random.default_rng(place).normal(size=seeds)
+            values = values + (1e-6 * rng.normal(size=seeds) if calibrator == "ets" else 0)
+            rows += cases.over_seeds(values, metric="nll", method=name, calibrator=calibrator)
+    return frame(*rows)
+
+
+def study(rows, questions=()):
+    resamples = cases.resamples(rows, 0.001)
+    return summarise_study(rows, "ce", resamples=resamples, comparisons=questions)
+
+
+def p_values(tests):
+    pair = ["method", "calibrator", "against", "against_calibrator"]
+    return both_ways(tests).set_index(pair)["p_value"].sort_index()
+
+
+def test_each_pair_is_tested_once_and_has_one_family():
+    rows = grid()
+    _, tests = study(rows, [ask("m1"), ask("ce", "m2"), ask("m1", "m2")])
+    pairs = tests[["method", "calibrator", "against", "against_calibrator"]]
+    assert not both_ways(tests).duplicated(list(pairs)).any()
+    for (_, family), own in tests.groupby(["metric", "family"]):
+        assert own["p_holm"].to_numpy() == pytest.approx(holm(own["p_value"])), family
+    asked = tests[tests["family"].str.startswith("questions about methods, none")]
+    assert asked[["method", "against"]].to_numpy().tolist() == [
+        ["m1", "ce"],
+        ["m2", "ce"],
+        ["m1", "m2"],
+    ]
+    rest = tests[tests["family"] == "against ce, none"]
+    assert sorted(rest["method"]) == ["m3", "m4", "m5"]
+    best = tests[tests["family"] == "best of all"]  # what differs in one of both is elsewhere
+    assert set(best["against"]) == {"m5"}
+    assert "m5" not in set(best["method"])
+
+
+def test_a_p_value_depends_on_its_pair_and_not_on_what_is_asked():
+    rows = grid()
+    _, plain = study(rows)
+    summary, asked = study(rows, [ask("m2", "m1"), ask_calibrators("ets", "ts"), ask("m1")])
+    known, again = p_values(plain), p_values(asked)
+    assert again.loc[known.index].to_numpy() == pytest.approx(known.to_numpy(), abs=0)
+    alone = statistics.compare(rows, [ask("m2", "m1")], 0.95, cases.resamples(rows, 0.001), "ce")
+    found = again.loc["m2", "none", "m1", "none"].item()
+    assert alone.loc[alone["calibrator"] == "none", "p_value"].item() == found
+    of_summary = summary.set_index(["method", "calibrator"])["p_value"]
+    assert of_summary["m1", "ts"] == again.loc["m1", "ts", "ce", "ts"].item()
+
+
+def test_calibrators_that_are_nearly_equal_change_no_p_value():
+    few, many = grid(calibrators=("none", "ts")), grid()
+    known, again = (p_values(study(rows)[1]) for rows in (few, many))
+    same = known.index[[("ets" not in (a, b)) for _, a, _, b in known.index]]
+    of_calibrators = [pair for pair in same if pair[0] == pair[2]]
+    assert of_calibrators
+    assert again.loc[of_calibrators].to_numpy() == pytest.approx(known.loc[of_calibrators], rel=0.2)
+
+
+def test_the_variance_of_two_methods_is_moderated_by_all_of_the_study_and_that_of_calibrators_not():
+    rows = grid(methods=6)
+    values = rows[rows["calibrator"] == "none"].pivot(
+        index="seed", columns="method", values="value"
+    )
+    prior = np.median(values.drop(columns="ce").sub(values["ce"], axis=0).var())
+    prior /= stats.chi2.ppf(0.5, 3) / 3
+    difference = values["m2"] - values["m1"]
+    error = np.sqrt((2 * prior + 3 * difference.var()) / 5 / 4)
+    found = statistics.compare(rows, [ask("m2", "m1")], 0.95, cases.resamples(rows), "ce")
+    row = cases.one(found, calibrator="none")
+    assert row["p_value"] == pytest.approx(2 * stats.t.sf(abs(difference.mean()) / error, 5))
+    asked = [ask_calibrators("ts", "none")]
+    of_calibrators = statistics.compare(rows, asked, 0.95, cases.resamples(rows), "ce")
+    assert of_calibrators["p_value"].tolist() == pytest.approx(of_calibrators["p_seeds"].tolist())
+
+
+def test_with_one_seed_calibrators_of_a_network_have_a_verdict_and_methods_have_none():
+    _, tests = study(grid(seeds=1))
+    same = tests["method"] == tests["against"]
+    assert "better" in set(tests.loc[same, "verdict"])
+    assert set(tests.loc[~same, "verdict"]) == {"no verdict"}
+
+
+def test_a_row_that_another_metric_decides_about_has_no_detectable_difference():
+    rows = frame(
+        *cases.over_seeds(CE, metric="ece"),
+        *cases.over_seeds(LS, metric="ece", method="ls"),
+        *cases.over_seeds(CE, metric="squared_ce"),
+        *cases.over_seeds(LS, metric="squared_ce", method="ls"),
+    )
+    found = compare(rows, [ask()]).set_index("metric")["detectable"]
+    assert np.isnan(found["ece"])
+    assert found["squared_ce"] > 0

@@ -1,0 +1,352 @@
+"""Tests of pairs of recipes (a method with a calibrator), each pair once, by the rule of
+:mod:`calgrid.statistics.verdicts`.
+
+A p-value depends on its pair and on the study, not on the other tests. The prior variance over
+seeds of two methods is that of the differences to the baseline with the same calibrator; of two
+calibrators with each other's methods the mean of both priors. Calibrators of the same networks have
+none: those that are nearly equal are not independent.
+
+Each pair is in one family, the first of: questions of the study; against the baseline; calibrators
+against none; the best against the others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.components.metrics import find_metric
+from calgrid.statistics.checks import WORDS, check_metrics, groups, keys_without
+from calgrid.statistics.paired import (
+    Draws,
+    average_fit_seeds,
+    check_level,
+    paired_tests,
+    run_draws,
+    student_reach,
+)
+from calgrid.statistics.verdicts import BETTER, WORSE, judge_all, of_metric, seed_prior
+from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS, TEST_COLUMNS
+
+Ids = NDArray[np.int64]
+METHOD, CALIBRATOR = "method", "calibrator"
+UNCALIBRATED = "none"
+#: start of the name of the families of questions
+QUESTIONS = "questions about"
+#: metric by which recipes are compared across methods and calibrators
+RECIPES_BY = "nll"
+#: keys of a table column, within which rows are ranked
+RANKED = keys_without("method", "calibrator", "fit_on")
+#: keys of the tests against the baseline that share a prior
+PRIOR = [*RANKED, "calibrator"]
+#: methods are ranked if their accuracy is at most this far below the best: one percentage point
+KEPT_ACCURACY = 0.01
+#: tests whose resamples are in memory at once
+CHUNK = 2**13
+
+
+class Numbers(NamedTuple):
+    """Numbers of a study, their values in each run and their resamples.
+
+    Attributes
+    ----------
+    cells : ``NUMBER_KEY``, words as categories; the index counts from 0.
+    runs : one row a number and seed: cell, seed, value (mean over the seeds of the calibrator),
+        ci_low, ci_high, n_samples, std_fit, n_fits.
+    draws : resamples of the runs.
+    """
+
+    cells: pd.DataFrame
+    runs: pd.DataFrame
+    draws: Draws
+
+
+def numbers(metrics: pd.DataFrame, resamples: pd.DataFrame | None = None) -> Numbers:
+    """Numbers of a tidy metrics frame, see :func:`calgrid.statistics.summarise`."""
+    rows = check_metrics(metrics)
+    rows = rows.assign(cell=groups(rows, NUMBER_KEY)).sort_values(["cell", *SEEDS])
+    cells = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
+    runs = rows[["cell", *SEEDS, "value", *INTERVAL, "n_samples"]]
+    if runs.duplicated(["cell", "seed"]).any():
+        runs = average_fit_seeds(runs, ["cell", "seed"])
+    else:
+        runs = runs.assign(std_fit=np.nan, n_fits=runs["value"].notna().astype(int))
+    places = runs[["cell", "seed"]].join(cells, on="cell")
+    return Numbers(cells, runs, run_draws(places, resamples, (*NUMBER_KEY, "seed")))
+
+
+def compare(
+    metrics: pd.DataFrame,
+    comparisons: Sequence[Mapping[str, object]],
+    level: float = 0.95,
+    resamples: pd.DataFrame | None = None,
+    baseline: str = "",
+) -> pd.DataFrame:
+    """Paired difference of two methods or calibrators for each question, with test and verdict.
+
+    A question about methods is answered for each protocol, data set, backbone, checkpoint,
+    calibrator, split, shift and metric in which both share a seed; one about calibrators for each
+    method instead of each calibrator.
+
+    Parameters
+    ----------
+    metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
+    comparisons : questions, each {"question": text, "method": id, "against": id} or {"question":
+        text, "calibrator": id, "against": id}, the latter optionally with the only "method".
+    level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
+    resamples : as in :func:`calgrid.statistics.summarise`.
+    baseline : method whose differences to the others in ``metrics`` give the prior variance.
+
+    Returns
+    -------
+    Frame with the column ``question`` and those of :func:`tests_of_pairs`, in the order of
+    ``comparisons``. A family has all answers about methods with the same metric and calibrator in
+    one setting, or all about calibrators with the same metric.
+
+    Raises
+    ------
+    DataError : as in :func:`calgrid.statistics.summarise`.
+    ConfigError : ``level`` outside (0, 1).
+    """
+    found = numbers(metrics, resamples)
+    tests = tests_of_pairs(
+        found, question_pairs(found.cells, comparisons, baseline), baseline, level
+    )
+    return answers(tests, comparisons)
+
+
+def answers(tests: pd.DataFrame, comparisons: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    """Tests that answer each question, with its text in the column ``question`` in front."""
+    both, parts = both_ways(tests), [tests.iloc[:0].assign(question="")]
+    for asked in comparisons:
+        compared, fixed = (METHOD, CALIBRATOR)
+        if CALIBRATOR in asked:
+            compared, fixed = fixed, compared
+        rows = (both[compared] == asked[compared]) & (both[_against(compared)] == asked["against"])
+        rows &= both[fixed] == both[_against(fixed)]
+        if compared == CALIBRATOR and METHOD in asked:
+            rows &= both[METHOD] == asked[METHOD]
+        parts.append(both[rows].assign(question=asked["question"]))
+    found = pd.concat(parts, ignore_index=True)
+    return found[["question", *TEST_COLUMNS]]
+
+
+def _against(compared: str) -> str:
+    return "against" if compared == METHOD else "against_calibrator"
+
+
+def both_ways(tests: pd.DataFrame) -> pd.DataFrame:
+    """Tests of each pair in both directions."""
+    swapped = {
+        "method": "against",
+        "against": "method",
+        "calibrator": "against_calibrator",
+        "against_calibrator": "calibrator",
+        "ci_low": "ci_high",
+        "ci_high": "ci_low",
+    }
+    turned = tests.rename(columns=swapped)
+    ends = ["difference", *INTERVAL]
+    word = turned["verdict"].replace({BETTER: WORSE, WORSE: BETTER})
+    turned = turned.assign(**{name: -turned[name] for name in ends}, verdict=word)
+    return pd.concat([tests, turned], ignore_index=True)[list(tests.columns)]
+
+
+def tests_of_pairs(
+    found: Numbers, pairs: pd.DataFrame, baseline: str = "", level: float = 0.95
+) -> pd.DataFrame:
+    """Test of each pair of numbers over common seeds and test samples.
+
+    Parameters
+    ----------
+    pairs : cell and against, rows of ``found.cells`` with the same metric and test set, and family.
+        Of a pair that is there twice the first row counts, in any direction.
+    baseline : method whose differences to the others give the prior variance.
+    level : nominal coverage of the intervals, in (0, 1).
+
+    Returns
+    -------
+    One row a pair with a common seed: ``TEST_COLUMNS``, which are the key of the number, and
+    against, against_calibrator : the other side;
+    family : within which Holm's correction applies, at the same place and metric;
+    n_seeds : number of common seeds;
+    difference : mean over them of the number minus that of the other side;
+    std_seed : standard deviation of the difference over seeds (ddof 1);
+    std_test : standard deviation of the mean difference over test samples; NaN without resamples;
+    ci_low, ci_high : interval of the difference, over seeds and test samples; for metrics that do
+        not decide themselves, the Student t interval over seeds;
+    p_seeds, p_value, p_holm, detectable, decided_by, verdict : see
+        :func:`calgrid.statistics.verdicts.judge_all`. With one seed two calibrators of a method
+        have a verdict, on its network.
+
+    The index of the frame is the row of ``found.cells``.
+    """
+    check_level(level)
+    cells, reference = found.cells, baseline_pairs(found.cells, baseline)
+    every = pd.concat([pairs.assign(asked=True), reference.assign(asked=False)])
+    low, high = every[["cell", "against"]].min(axis=1), every[["cell", "against"]].max(axis=1)
+    every = every[~pd.DataFrame({"low": low, "high": high}).duplicated().to_numpy()]
+    every = every.reset_index(drop=True)
+    tests = every.join(_differences(found, every))
+    tests = tests[tests["n_seeds"] > 0]
+    mine, other = (cells.loc[tests[side]] for side in ("cell", "against"))
+    same_method = mine["method"].to_numpy() == other["method"].to_numpy()
+    same_calibrator = mine["calibrator"].to_numpy() == other["calibrator"].to_numpy()
+    is_reference = (other["method"] == baseline).to_numpy() & same_calibrator
+    prior = _prior(cells, tests, is_reference)
+    reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
+    tests = tests.assign(
+        prior=np.where(same_method, np.nan, prior),
+        metric=mine["metric"].astype(str).to_numpy(),
+        ci_low=tests["difference"] - reach,
+        ci_high=tests["difference"] + reach,
+    )
+    asked = tests["asked"].to_numpy()
+    tests, same_method = tests[asked], same_method[asked]
+    place, ranked = groups(cells, keys_without("metric")), groups(cells, RANKED)
+    sides = place[tests["cell"]] * len(cells) + place[tests["against"]]
+    families = groups(tests.assign(place=ranked[tests["cell"]]), ["place", "family"])
+    tests = judge_all(tests, sides, families, level, same_method)
+    names = cells.astype(dict.fromkeys(WORDS, "str"))
+    keys = names.loc[tests["cell"], keys_without("metric")].set_axis(tests.index)
+    against = names.loc[tests["against"]]
+    tests = tests.assign(
+        **keys,
+        against=against["method"].to_numpy(),
+        against_calibrator=against["calibrator"].to_numpy(),
+    )
+    return tests.set_index("cell")[list(TEST_COLUMNS)]
+
+
+def _differences(found: Numbers, pairs: pd.DataFrame) -> pd.DataFrame:
+    """What :func:`judge` needs of each pair, by its row."""
+    own = found.runs[["cell", "seed"]].assign(run=np.arange(len(found.runs)))
+    other = own.rename(columns={"cell": "against"})
+    parts = []
+    for start in range(0, max(len(pairs), 1), CHUNK):
+        part = pairs.iloc[start : start + CHUNK].reset_index(names="pair")
+        runs = part.merge(own, on="cell").merge(
+            other, on=["against", "seed"], suffixes=("", "_against")
+        )
+        parts.append(paired_tests(runs, ["pair"], found.runs, found.draws))
+    return pd.concat(parts).set_index("pair")
+
+
+def _prior(cells: pd.DataFrame, tests: pd.DataFrame, is_reference: NDArray[np.bool_]) -> pd.Series:
+    """Mean prior variance over seeds of the two sides of each test."""
+    pool = groups(cells, PRIOR)
+    reference = tests[is_reference]
+    pools = pool[reference["cell"]]
+    known = seed_prior(reference, pools).groupby(pools).first()
+    mine, other = (known.reindex(pool[tests[side]]).to_numpy() for side in ("cell", "against"))
+    return pd.Series((mine + other) / 2, index=tests.index)
+
+
+def baseline_pairs(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Each number of another method with that of the baseline with the same other keys."""
+    is_baseline = (cells["method"] == baseline).to_numpy()
+    place = groups(cells, keys_without("method"))
+    rows = pd.Series(range(len(cells))).where(is_baseline, -1)
+    against = rows.groupby(place).transform("max").to_numpy()
+    (mine,) = np.nonzero((against >= 0) & ~is_baseline)
+    return _pairs(cells, mine, against[mine], f"against {baseline}", True)
+
+
+def question_pairs(
+    cells: pd.DataFrame, comparisons: Iterable[Mapping[str, object]], baseline: str = ""
+) -> pd.DataFrame:
+    """Pairs that questions compare (see :func:`compare`), the baseline last."""
+    ids, parts = np.arange(len(cells)), [_pairs(cells, [], [], "", False)]
+    for asked in comparisons:
+        compared = CALIBRATOR if CALIBRATOR in asked else METHOD
+        place = pd.Series(groups(cells, keys_without(compared)), name="place")
+        mine = cells[compared] == asked[compared]
+        if METHOD in asked and compared == CALIBRATOR:
+            mine &= cells[METHOD] == asked[METHOD]
+        sides = []
+        for side in (mine, cells[compared] == asked["against"]):
+            sides.append(pd.DataFrame({"place": place[side], "cell": ids[side]}))
+        both = sides[0].merge(sides[1], on="place", suffixes=("", "_against"))
+        first, second = both["cell"].to_numpy(), both["cell_against"].to_numpy()
+        if compared == METHOD and asked[compared] == baseline:
+            first, second = second, first
+        parts.append(_pairs(cells, first, second, f"{QUESTIONS} {compared}s", compared == METHOD))
+    return pd.concat(parts, ignore_index=True)
+
+
+def study_pairs(
+    cells: pd.DataFrame,
+    means: pd.Series,
+    baseline: str,
+    comparisons: Iterable[Mapping[str, object]] = (),
+) -> pd.DataFrame:
+    """All pairs that the tables and sentences of a study speak of, by their families.
+
+    ``means`` are the means over seeds of ``cells``, by which the best is found.
+    """
+    clean = pd.DataFrame(_clean_pairs(cells, means), columns=["cell", "against", "family"])
+    asked = question_pairs(cells, comparisons, baseline)
+    parts = [asked, baseline_pairs(cells, baseline), clean.astype(asked.dtypes)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _clean_pairs(cells: pd.DataFrame, means: pd.Series) -> Iterator[tuple[int, int, str]]:
+    """Pairs on the clean test split of metrics with a verdict of their own: each calibrator with
+    none, and the best of each calibrator, of each method and of all with the others.
+    """
+    decides = of_metric(cells["metric"], "decided_by").astype(str) == cells["metric"].astype(str)
+    clean = (cells["split"] == "test") & (cells["shift"] == "") & (cells["fit_on"] == "val")
+    rows = cells[clean & decides].astype(dict.fromkeys(WORDS, "str")).assign(mean=means)
+    for _, part in rows.groupby(["protocol", "dataset", "backbone", "checkpoint"]):
+        recipes = part.reset_index(names="id").pivot(
+            index=[METHOD, CALIBRATOR], columns="metric", values=["id", "mean"]
+        )
+        ids, table = recipes["id"], recipes["mean"].add_suffix("_mean").reset_index()
+        compared = []
+        for method, own in table.groupby(METHOD):
+            none = own.index[own[CALIBRATOR] == UNCALIBRATED]
+            others = own.index.difference(none)
+            compared += [
+                (metric, one, others, f"calibrators of {method}") for metric in ids for one in none
+            ]
+        for within, words in {CALIBRATOR: "best with", METHOD: "best of"}.items():
+            for name, own in table.groupby(within):
+                compared += [(metric, *best_of(own, metric), f"{words} {name}") for metric in ids]
+        if RECIPES_BY in ids:
+            compared.append((RECIPES_BY, *best_of(table, RECIPES_BY), "best of all"))
+        for metric, one, others, family in compared:
+            for other in ids[metric].iloc[others].dropna():
+                yield int(other), int(ids[metric].iloc[one]), family
+
+
+def _pairs(
+    cells: pd.DataFrame, mine: ArrayLike, against: ArrayLike, family: str, of_calibrator: bool
+) -> pd.DataFrame:
+    """Frame of pairs; a family ``of_calibrator`` is named after that of the first side, too."""
+    pairs = pd.DataFrame({"cell": mine, "against": against}).astype(int).assign(family=family)
+    if of_calibrator:
+        pairs["family"] += ", " + cells["calibrator"].iloc[pairs["cell"]].astype(str).to_numpy()
+    return pairs
+
+
+def best_of(rows: pd.DataFrame, metric: str) -> tuple[int | None, pd.Index]:
+    """Index label of the recipe with the best mean of a metric, None without any, and those of the
+    others, all among the wide rows that keep accuracy.
+    """
+    kept = rows[keeps_accuracy(rows)].sort_values([METHOD, CALIBRATOR], kind="stable")
+    means = kept[f"{metric}_mean"].astype(float).dropna()
+    losses = find_metric(metric).sign * means
+    if losses.empty:
+        return None, losses.index
+    best = losses.idxmin()
+    return best, losses.index.drop(best)
+
+
+def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
+    """Whether each wide row is within a point of the best accuracy; all True without accuracies."""
+    if "accuracy_mean" not in rows:
+        return pd.Series(True, index=rows.index)
+    accuracy = rows["accuracy_mean"]
+    return accuracy >= accuracy.max() - KEPT_ACCURACY - 1e-12  # a loss of exactly one point is kept
