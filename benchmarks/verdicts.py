@@ -8,7 +8,7 @@ each image + an error of each seed on each image), with a factor that varies ove
 are equal in expectation; for power, one has another factor. Part 2: normal differences over seeds
 and test images, of methods with equal deviations or with one of fourfold deviation. Part 3: two
 models of one seed, whose calibration differs or not, for test sets of several sizes, with three
-constructions of the standard error.
+constructions of the standard error. Part 4: the same for errors that are tested as printed.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from calgrid.metrics.intervals import (
     resampled_means,
     sampling_variance,
 )
+from calgrid.metrics.table import PRINTED_ERRORS
 from calgrid.statistics.verdicts import FOUND, detectable_deviations, judge, seed_prior
 
 Floats = NDArray[np.float64]
@@ -48,8 +49,13 @@ def main() -> None:
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """Figures of the three parts."""
-    return {"networks": networks(options.sets), "normal": normal(), **pairs(options.sets)}
+    """Figures of the four parts."""
+    return {
+        "networks": networks(options.sets),
+        "normal": normal(),
+        **pairs(options.sets),
+        "printed": printed(options.sets),
+    }
 
 
 def page(figures: dict[str, Any]) -> str:
@@ -93,6 +99,13 @@ deviation (SD) of the resampled values. Mass: as used, bins of equal mass.
 {pages.table("case", figures["pairs"], PAIRS)}
 
 {pages.table("not used", figures["not used"], NOT_USED)}
+
+## Printed errors
+
+Two networks as above: share of test sets with a verdict on errors that are tested as printed, in %;
+of equal networks it is false. Calibrated: equal networks with logits times 0.75.
+
+{pages.table("images, case", figures["printed"], dict.fromkeys(("sets", *PRINTED_ERRORS), ".0f"))}
 """
 
 
@@ -230,9 +243,10 @@ def sharp_and_flat(z: Floats, rng: np.random.Generator) -> list[Floats]:
     return [posterior, np.where(known, posterior, flat)]
 
 
-def two_networks(z: Floats, rng: np.random.Generator) -> list[Floats]:
+def two_networks(z: Floats, rng: np.random.Generator, factor: float = 1.0) -> list[Floats]:
     """Two over-confident models with errors of the same size, not the same errors."""
-    return [special.softmax(z + 0.6 * rng.normal(size=z.shape), axis=1) for _ in range(2)]
+    noisy = [z + 0.6 * rng.normal(size=z.shape) for _ in range(2)]
+    return [special.softmax(factor * each, axis=1) for each in noisy]
 
 
 def pairs(sets: int) -> dict[str, Any]:
@@ -273,10 +287,51 @@ def pairs(sets: int) -> dict[str, Any]:
     return {"pairs": rows, "not used": not_used}
 
 
+def printed(sets: int) -> dict[str, dict[str, float]]:
+    """Part 4."""
+    cases = {
+        "equal networks": two_networks,
+        "calibrated": functools.partial(two_networks, factor=0.75),
+        "1, 1.3": scaled(1, 1.3),
+    }
+    rows = {}
+    for n, count in ((500, 2 * sets), (2000, sets)):
+        for name, models in cases.items():
+            found = pd.DataFrame([printed_errors(models, n, seed) for seed in range(count)])
+            verdicts = {
+                metric: told(found[metric], found[f"{metric} std"], 0.0)[1]
+                for metric in PRINTED_ERRORS
+            }
+            rows[f"{n:,}, {name}"] = {"sets": count, **verdicts}
+    return rows
+
+
+def printed_errors(
+    models: Callable[[Floats, np.random.Generator], list[Floats]], n: int, seed: int
+) -> dict[str, float]:
+    """Differences of errors of two models on one test set, and their standard errors."""
+    rng = np.random.default_rng([n, seed])
+    z = 2 * rng.normal(size=(n, CLASSES))
+    labels = (special.softmax(z, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    values, draws = [], []
+    for probs in models(z, rng):
+        predictions = check_probabilities(probs, labels)
+        values.append(
+            [ALL_METRICS[name].function(predictions, labels, 15) for name in PRINTED_ERRORS]
+        )
+        drawn = {}
+        for make in (_estimators._sorted, _estimators._classwise):
+            drawn |= make(predictions, 15)(weights(n, 200)).values
+        draws.append(np.array([drawn[name] for name in PRINTED_ERRORS]))
+    std = np.sqrt(sampling_variance(draws[0] - draws[1]))
+    found = dict(zip(PRINTED_ERRORS, np.subtract(*values).tolist(), strict=True))
+    return found | {f"{name} std": each for name, each in zip(PRINTED_ERRORS, std, strict=True)}
+
+
 def told(difference: pd.Series, std_test: pd.Series, truth: float) -> tuple[float, float]:
     """Coverage of the intervals and share of verdicts, in %."""
     tests = pd.DataFrame({"difference": difference, "std_test": std_test})
-    tests = tests.assign(metric="squared_ce", n_seeds=1, std_seed=np.nan)
+    tests = tests.assign(metric="squared_ce", n_seeds=1, std_seed=np.nan)  # any with ranks
     judged = judge(tests, np.arange(len(tests)), of_runs=True)
     held = judged["ci_low"].le(truth) & judged["ci_high"].ge(truth)
     return percent(held), percent(judged["verdict"].isin(FOUND))

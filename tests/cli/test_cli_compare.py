@@ -47,7 +47,7 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
 
 
 def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
-    metrics = ("nll", "accuracy", "mce", "cece")
+    metrics = ("nll", "accuracy", "mce", "cece", "brier_calibration")
     done = calgrid(
         "compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", *metrics, *FEW, "--networks"
     )
@@ -59,7 +59,8 @@ def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
     assert rows["mce"].endswith("worse")
     assert "sharp - soft  (seeds: 1; interval and verdict: these networks only, " in done.out
     assert lines["mce:"] == "mce: the verdict is that of squared_ce, which has no bias."
-    assert lines["cece:"].startswith("cece: no verdict; its bias depends on the model")
+    assert rows["cece"].endswith("worse")
+    assert lines["brier_calibration:"] == "brier_calibration: no verdict; it has no test."
 
 
 def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):

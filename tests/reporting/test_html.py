@@ -19,11 +19,11 @@ from calgrid.errors import DataError
 from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.reporting import captions
-from calgrid.reporting.findings import _parts, findings
+from calgrid.reporting.findings import _calibrators, _parts, findings
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _sources
+from calgrid.reporting.recipes import best_of_all
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.text import NAMES
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES
 
@@ -148,8 +148,6 @@ def test_navigation_leads_to_every_section(page):
 def test_findings_repeat_the_summary(study):
     data, group = study.opened()
     said = " ".join(findings(data, group))
-    best = data.test(group, ["none"]).iloc[0]
-    assert f"`{best['method']}` has the lowest NLL: {best['nll_mean']:.4f} nats" in said
     table = data.test(group, ["none"]).set_index("method")
     assert (
         f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % "
@@ -161,43 +159,66 @@ def test_findings_repeat_the_summary(study):
         in said
     )
     assert "Under corruption of severity 5" in said
-    means = data.shift_means(group)
-    eces = means[means["severity"] == 5].pivot(
-        index="method", columns="calibrator", values="ece_mean"
-    )
-    lower = int((eces["ts"] < eces["none"]).sum())
-    assert f"lowers the mean ECE of {lower} of {len(eces)} methods" in said
-    of_auroc = data.tidy(group, "ood", ["none"]).query("metric == 'auroc'")["verdict"]
-    tested = not set(of_auroc) <= {"", "no verdict"}
-    assert (" differences of AUROC from `ce` are significant" in said) == tested
     assert "Warning" not in said
-    entry = {
-        **group._asdict(),
-        "calibrator": "ts",
-        "fits": 9,
-        "warned": 2,
-        "first": "It is the largest.",
+
+
+def test_warnings_of_fits_have_the_range_of_their_numbers_and_name_the_runs(study):
+    data, group = study.opened()
+    texts = {
+        "4.40 % of 81 rows are at the bound 2.": ["ce 0"],
+        "13.00 % of 81 rows are at the bound 2.": ["ce 1", "ls 0"],
+        "It is the largest.": ["mmce 2"],
     }
+    entry = {**group._asdict(), "calibrator": "ts", "fits": 9, "warned": 4, "texts": texts}
     data.fit_warnings = [entry, {**entry, "dataset": "another"}]
     (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
-    assert warning.endswith("or did not converge: `ts` 2 of 9 (It is the largest).")
+    assert warning.endswith(
+        "or did not converge: `ts` 4 of 9 (4.40 to 13.00 % of 81 rows are at the bound 2: ce 0, "
+        "ce 1 and ls 0; It is the largest: mmce 2)."
+    )
 
 
-def test_differences_to_the_baseline_come_first_with_intervals_and_without_p(make, study):
+def test_what_calibrators_raise_is_said_as_what_they_lower(study):
+    data, group = study.opened()
+    rows = []
+    for method, nll, error in (("ce", "better", "tie"), ("ls", "worse", "worse")):
+        pair = {**group._asdict(), "method": method, "calibrator": "ts", "against": method}
+        pair |= {"against_calibrator": "none"}
+        rows += [{**pair, "metric": "nll", "verdict": nll}]
+        rows += [{**pair, "metric": "squared_ce", "verdict": error}]
+    data.clean_tests = pd.DataFrame(rows)
+    assert _calibrators(data, group) == (
+        "Against no calibration, NLL better: `ts` on `ce`; worse: `ts` on `ls`. In calibration "
+        "error worse: `ts` on `ls`; no difference found: `ts` on `ce`."
+    )
+
+
+def test_the_best_recipe_is_the_first_finding_with_all_that_is_not_worse(study):
+    data, group = study.opened()
+    found = best_of_all(data, group)
+    first = findings(data, group)[0]
+    assert first.startswith(f"`{found.best['method']}` ")
+    assert f"has the lowest NLL of {len(found.others) + 1} combinations" in first
+    assert f"{found.best['nll_mean']:.4f} nats" in first
+    assert f"Not significantly worse ({len(found.tied)} of {len(found.others)})" in first
+
+
+def test_differences_to_the_baseline_have_intervals_and_no_p(make, study):
     about = {"shifts": (), "ood": (), "n_test": 1000}
     data, group = make(methods=("ce", "mmce"), seeds=(0, 1, 2, 3), **about).opened()
     nll = data.rows("metrics.parquet", split="test", metric="nll", calibrator="none")
     nll = nll.pivot(index="seed", columns="method", values="value")
-    first, *others = findings(data, group)
+    (first,) = [said for said in findings(data, group) if said.startswith("NLL against")]
     words = re.search(r"`mmce` higher by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
     mean, low, high = map(float, words.groups())
     assert mean == pytest.approx((nll["mmce"] - nll["ce"]).mean(), abs=0.006)
     assert 0 < low < mean < high
     assert first.startswith("NLL against `ce` before calibration: worse: `mmce` higher by ")
-    first, *further = findings(*study.opened())
+    others = findings(*study.opened())
+    (first,) = [said for said in others if said.startswith("NLL against")]
     tie = r"no difference found for `ls` and `mmce`; one of [\d.]+ nats to [\d.]+ nats would have"
     assert re.search(rf"{tie} been\. After `ts`: ", first)
-    assert not any(re.search(r"\bp [\d<]", sentence) for sentence in (*others, *further))
+    assert not any(re.search(r"\bp [\d<]", sentence) for sentence in others)
 
 
 def test_the_report_answers_before_and_after_calibration(make):
@@ -213,11 +234,12 @@ def test_the_report_answers_before_and_after_calibration(make):
         assert re.search(r"; no difference found in [^;]+ would have been\)", said)
     assert "p 0" not in answer
     assert "p <" not in answer
-    # one p of one family: the table of all methods does not repeat the comparison
-    tests = words.split("Difference of each method to ce")[0].split("Verdicts against ce")[-1]
-    assert " ls " in tests
-    assert " mmce " not in tests
-    assert set(pd.read_csv(study.folder / "tables" / "tests.csv")["method"]) == {"mmce", "ls"}
+    frame = pd.read_csv(study.folder / "tables" / "tests.csv")
+    own = frame[
+        (frame["method"] == "mmce") & (frame["against"] == "ce") & (frame["metric"] == "nll")
+    ]
+    families = own[own["calibrator"] == own["against_calibrator"]]["family"]
+    assert set(families) == {"questions about methods, none", "questions about methods, ts"}
 
 
 def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
@@ -237,16 +259,6 @@ def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
     )
     tests["verdict"] = ["better", "equivalent"] * 3
     assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
-
-
-def test_networks_are_miscalibrated_if_chance_does_not_explain_their_error(study):
-    data, group = study.opened()
-    rows = pd.read_parquet(study.folder / "metrics.parquet")
-    rows = rows[(rows["metric"] == "ece") & (rows["split"] == "test")]
-    counts = (rows["ci_low"] > 0).groupby(rows["calibrator"]).sum()
-    (said,) = [words for words in findings(data, group) if "miscalibrated" in words]
-    assert re.match(rf"(All {counts['none']}|{counts['none']} of 9) uncalibrated networks", said)
-    assert said.endswith(f"; after `ts` {counts['ts']} of 9.")
 
 
 @pytest.mark.parametrize("low", [0.0, 0.01])
@@ -276,59 +288,11 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     assert "`ts` on `ls` (9.0000 against" in warning
 
 
-def test_many_calibrators_are_counted_and_not_listed(build):
-    names = ("none", "ts", "iso", "smart", "vs", "svs", "spline", "hts")
-    study = build(
-        calibrators=names, methods=("ce", "ls"), seeds=(0,), severities=(5,), shifts=("contrast",)
-    )
-    data, group = study.opened()
-    said = findings(data, group)
-    table = data.test(group).set_index(["calibrator", "method"])
-    lower = [
-        name
-        for name in names[1:]
-        if all(
-            table.loc[(name, m), "nll_mean"] < table.loc[("none", m), "nll_mean"]
-            for m in ("ce", "ls")
-        )
-    ]
-    (counted,) = [sentence for sentence in said if sentence.startswith("Of 7 calibrators")]
-    assert f"{len(lower)} lower the mean NLL of every method" in counted
-    (shifted,) = [sentence for sentence in said if sentence.startswith("Under corruption")]
-    assert shifted.count(" with `") == 2
-    (null,) = [sentence for sentence in said if "miscalibrated" in sentence]
-    assert re.search(r"; after [^;]+ the fewest: \d\.$", null)
-
-
 def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):
     runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
     data = StudyData(study.folder, {**study.manifest, "runs": runs})
     assert findings(data, data.groups[0])[0] == "Warning: on `digits`, val is test."
     assert captions.reading(data)[0] == "Warning: on digits, val is test."
-
-
-def test_over_confidence_by_groups_of_classes_is_that_of_the_table(build):
-    study = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=(), resamples=0)
-    for run in study.manifest["runs"]:
-        run["class_groups"] = {"head": 3, "tail": 1}
-    (said,) = [words for words in findings(*study.opened()) if "head and tail" in words]
-    rows = pd.read_csv(study.tables() / "class_groups.csv")
-    gaps = rows[rows["method"] == "ce"].pivot(
-        index="calibrator", columns="class_group", values="gap_mean"
-    )
-    head, tail = 100 * gaps.loc["ts"]
-    assert said.endswith(f"`ce` with `ts` {head:+.2f}, {tail:+.2f}.")
-
-
-def test_the_score_that_detects_a_set_best_is_named(build):
-    study = build(shifts=(), resamples=0, seeds=(0,))
-    (said,) = [words for words in findings(*study.opened()) if "Out of distribution" in words]
-    rows = study.opened()[0].summary.query("split == 'ood' and calibrator == 'none'")
-    aurocs = rows[rows["metric"].str.startswith("auroc")]
-    best = aurocs.loc[aurocs["mean"].idxmax()]
-    assert said.endswith(
-        f"{NAMES[best['metric']]} of `{best['method']}`, {100 * best['mean']:.2f} %."
-    )
 
 
 def test_no_sentence_shows_an_ece_value_without_accuracy(study):
@@ -474,8 +438,6 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
     assert "In the file only: digits, b; digits, c." in page.words
-    # one network: nothing is counted over methods
-    assert "Lower than without calibration, NLL:" in page.words
     assert "combinations of method" not in page.words
 
 

@@ -1,5 +1,7 @@
 """Claims of papers on made runs: each verdict, and what stands beside it."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.stats import rankdata, ttest_1samp
@@ -255,3 +257,51 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     # those of Table 8 have a percent sign and are not shown
     assert "± 44.10" not in found["smart_table8"].markdown
     assert found["smart_table8"].frame["published_std"].isna().all()
+
+
+#: claims of FeDLaS that it corrects both directions
+BOTH_DIRECTIONS = tuple(
+    f"fedlas_{base}_{part}_confidence" for base in ("ls", "mbls") for part in ("over", "under")
+)
+
+
+def both_parts(lower, seeds=10):
+    """Runs of ls, fedlas_ls, mbls and fedlas_mbls, of which FeDLaS has lower O-ECE and U-ECE by
+    ``lower``.
+    """
+    rows = []
+    for data, net in PLACES:
+        for metric in ("o_ece", "u_ece"):
+            for place, method in enumerate(("ls", "fedlas_ls", "mbls", "fedlas_mbls")):
+                for seed in range(seeds):
+                    value = 0.03 + 0.001 * np.sin(7 * seed + place) - lower * ("fedlas" in method)
+                    at = {"dataset": data, "backbone": net, "metric": metric, "seed": seed}
+                    rows.append({**RUN, **at, "method": method, "value": value})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("lower", "verdict", "counts"), [(0.01, "confirmed", "300"), (-0.01, "not confirmed", "030")]
+)
+def test_whether_both_directions_are_corrected_is_decided(tmp_path, lower, verdict, counts):
+    """The claims about Table 4 of FeDLaS, by the parts of the ECE themselves."""
+    rows = both_parts(lower)
+    write_study(tmp_path, rows, resamples=resamples(frame(*rows), 0.0005))
+    table = tables_of(tmp_path, [part("fedlas", ["4"], BOTH_DIRECTIONS)])[0]
+    for claim in paper(HOME, "fedlas", "papers")["claims"]:
+        if claim["id"] in BOTH_DIRECTIONS:
+            row = line(table, claim["text"])
+            assert row["Verdict"] == f"**{verdict}**"
+            found = row["Confirmed"], row["Not confirmed"], row["Cannot tell"]
+            assert (found, row["With runs"]) == ((*counts,), "3 of 3")
+
+
+def test_a_metric_without_a_test_is_no_lack_of_runs(tmp_path):
+    whole = json.dumps(part("fedlas", ["1"], ("fedlas_ls_ece",)))
+    other = json.loads(whole.replace('"ece"', '"brier_calibration"'))
+    write_study(
+        tmp_path, [{**RUN, **row, "metric": "brier_calibration"} for row in runs([0.01] * 6)]
+    )
+    row = line(tables_of(tmp_path, [other])[0], EVERY_CELL)
+    assert (row["Verdict"], row["With runs"]) == ("cannot tell", "6 of 6")
+    assert row["Seeds to tell"] == "no test of Brier calibration"

@@ -88,7 +88,7 @@ def test_a_comparison_is_with_the_baseline_by_default_and_calls_a_tie_like_the_r
 def test_calibrators_are_compared_on_every_method(results):
     found = results.compare_calibrators("ts", metrics=["nll"])
     assert found["method"].tolist() == ["ce", "ls", "mmce"]
-    assert set(found["against"]) == {"none"}
+    assert set(found["against_calibrator"]) == {"none"}
     nll = results.metrics.query("split == 'test' and metric == 'nll'")
     means = nll.pivot_table(index="method", columns="calibrator", values="value")
     assert found["difference"].tolist() == pytest.approx((means["ts"] - means["none"]).tolist())

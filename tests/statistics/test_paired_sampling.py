@@ -118,9 +118,13 @@ def test_a_model_does_not_differ_from_itself():
 
 def test_metrics_without_a_fit_interval_get_no_verdict():
     table = paired_bootstrap(
-        {"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["cece", "mce"], n_resamples=20
+        {"a": runs_of(1.0), "b": runs_of(2.5)},
+        LABELS,
+        metrics=["brier_calibration", "cece", "mce"],
+        n_resamples=20,
     )
-    assert row(table, "cece")["verdict"] == "no verdict"
+    assert row(table, "brier_calibration")["verdict"] == "no verdict"
+    assert row(table, "cece")["verdict"] == "better"
     assert row(table, "mce")["verdict"] == "better"  # by squared_ce
     assert row(table, "mce")[["ci_low", "ci_high"]].isna().all()
 

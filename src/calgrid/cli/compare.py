@@ -34,10 +34,6 @@ from calgrid.user_logits.symptoms import of_labels, of_scores
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
-#: reason why a metric has no verdict, and the metric to compare instead
-WHY_NONE = {
-    "cece": "its bias depends on the model; compare brier_calibration by its interval, and nll."
-}
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -162,7 +158,7 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
 def _reason(row: Any) -> str:
     """Why a difference has no verdict."""
     if row.decided_by == "":
-        return WHY_NONE.get(row.metric, "it has no interval that is fit for one.")
+        return "it has no test."
     if math.isnan(row.difference):
         return "it is not defined for these data."
     needed = find_metric(row.metric).needs
@@ -194,7 +190,7 @@ def _line(row: Any) -> str:
 def _verdict(row: Any) -> str:
     """``better`` in green, ``worse`` in red, and what a tie could have found."""
     if row.verdict == TIE and not math.isnan(row.detectable):
-        return f"{TIE} ({size(row.metric, row.detectable)} would have been found)"
+        return f"{TIE} ({size(row.metric, row.detectable)} of {row.metric} would have been found)"
     if row.verdict == EQUIVALENT:
         margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
         return f"{EQUIVALENT} (margin {margin} of {row.decided_by})"

@@ -33,6 +33,8 @@ TOP_LABEL_ERRORS = (
 FEWEST, FEWEST_EXPECTED = 20, 30
 ERRORS = f"{FEWEST} errors and right predictions each ({FEWEST_EXPECTED} by the confidences)"
 OF_CLASSES = f"{FEWEST} samples of each class"
+#: errors that no metric without bias stands for: tested as they are printed
+PRINTED_ERRORS = ("cece", "o_ece", "u_ece")
 #: probabilities (samples times classes) up to which slow metrics are computed
 MOST_SLOW = 2_000_000
 
@@ -122,13 +124,14 @@ class Metric:
     @property
     def decided_by(self) -> str:
         """Metric whose verdict it shares: itself, ``squared_ce`` for errors of the top label, whose
-        bias depends on the model, or empty for a metric without verdicts.
+        bias depends on the model, or empty for a metric without a test. ``cece``, ``o_ece`` and
+        ``u_ece`` decide themselves, as printed, including their bias.
         """
         if self.id in TOP_LABEL_ERRORS:
             return "squared_ce"
         ranks = self.lower_is_better is not None
         decides = self.interval in ("percentile", "binomial", "unbiased")
-        return self.id if ranks and decides else ""
+        return self.id if ranks and (decides or self.id in PRINTED_ERRORS) else ""
 
     @property
     def margin(self) -> float:

@@ -83,8 +83,10 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
         columns = [*table.printed_columns, *table.own_columns(names)]
         laid.append((table, rows, columns, _cells(table, rows, columns, printed)))
         places.append(_places(table, laid[-1][-1]))
-        found = places[-1].assign(metric=decided_by(places[-1]["metric"]))
-        deciding.append(found[found["metric"] != ""])
+        own = places[-1]["metric"]
+        by = decided_by(own)
+        # runs of a metric without a test count as runs
+        deciding.append(places[-1].assign(metric=by.where(by != "", own)))
     metrics = _metrics(data, pd.concat([*places, *deciding]))
     for (table, rows, columns, cells), needed, decided in zip(laid, places, deciding, strict=True):
         over: Literal["seed", "fit_seed"] = "fit_seed" if table.of_fits else "seed"

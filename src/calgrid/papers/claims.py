@@ -155,25 +155,35 @@ class _Checked:
         ]
 
     def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
-        """What a verdict needs: seeds or, for calibrators fitted several times to one network,
-        other missing data.
-        """
+        """What a verdict needs: seeds, or what else is missing."""
         if found["verdict"] != OPEN:
             return Cell(text.NOTHING)
-        if found["present"] == 0:
-            return Cell("runs are missing")
-        if tests["metric"].isin(list(self.table.declared.ranks)).any():
-            return Cell(NO_RANKS)
-        lacking = ["runs"] if found["present"] < len(self.cases) else []
-        if self.table.declared.of_fits or tests["std_test"].isna().any():
-            if tests["std_test"].isna().any():
-                lacking.append("resamples of the test images")
-            return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
-        needed, more = found["seeds_needed"], ", and runs are missing" if lacking else ""
+        if reason := self._untold(found["present"], tests):
+            return Cell(reason)
+        is_partial = found["present"] < len(self.cases)
+        needed, more = found["seeds_needed"], ", and runs are missing" if is_partial else ""
         if math.isnan(needed):
             return Cell(f"at least 2{more}")
         said = "more test images" if math.isinf(needed) else f"{needed:,.0f}"
         return Cell(said + more, sort=needed)
+
+    def _untold(self, present: int, tests: pd.DataFrame) -> str:
+        """Why seeds alone do not give a verdict; empty if they may. For calibrators fitted several
+        times to one network they never do.
+        """
+        metrics = tests["metric"]
+        if present == 0:
+            return "runs are missing"
+        if metrics.isin(list(self.table.declared.ranks)).any():
+            return NO_RANKS
+        if untested := sorted({*metrics[decided_by(metrics) == ""].map(text.name)}):
+            return f"no test of {text.listed(untested)}"
+        lacking = ["runs"] if present < len(self.cases) else []
+        if tests["std_test"].isna().any():
+            lacking.append("resamples of the test images")
+        elif not self.table.declared.of_fits:
+            return ""
+        return f"{' and '.join(lacking)} are missing" if lacking else "more test images"
 
 
 def _pairs(cases: Sequence[Case], margin: float, table: FilledTable) -> pd.DataFrame:

@@ -274,11 +274,13 @@ def _best(data: StudyData, group: Group) -> str:
     found = best_of_all(data, group)
     if found is None or found.others.empty:
         return ""
-    best = found.best
+    best, others = found.best, len(found.others)
+    choices = f"{others + 1} combinations of method and calibrator"
+    if set(found.others["method"]) == {best["method"]}:
+        choices = f"no calibration and {text.count(others, 'calibrator')}"
     return (
-        f"{_combined(best)} has the lowest NLL of {len(found.others) + 1} combinations of method "
-        f"and calibrator within 1 point of the best accuracy: {_said(best, *WORDS)}, {_ece(best)}. "
-        f"{_ties(found)}"
+        f"{_combined(best)} has the lowest NLL of {choices} within 1 point of the best accuracy: "
+        f"{_said(best, *WORDS)}, {_ece(best)}. {_ties(found)}"
     )
 
 
