@@ -20,7 +20,7 @@ import pandas as pd
 from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.papers.means import SECTION
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
-from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
+from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_prior, seed_test, seeds_needed
 
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 CELL = (*SECTION, "cell")
@@ -78,7 +78,8 @@ def claim_tests(
     tests["gain"] = tests["difference"] = sign * tests["difference"] + margin
     tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
     section = tests.groupby(list(SECTION)).ngroup()
-    tests = tests.assign(sign=-1.0, pool=tests.groupby([*SECTION, "case"]).ngroup())
+    rivals = tests.groupby([*SECTION, "case"]).ngroup()
+    tests = tests.assign(sign=-1.0, prior=seed_prior(tests, rivals))
     tests = judge(tests, section, level, of_runs=redrawn is not None)
     tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
     told = {BETTER: CONFIRMED, WORSE: REFUTED}
@@ -86,7 +87,7 @@ def claim_tests(
     needed = seeds_needed(tests, (1 - level) / max(len(pairs), 1))
     asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
-    return tests.drop(columns=["sign", "pool", "difference", "n_test", "df_test"], errors="ignore")
+    return tests.drop(columns=["sign", "prior", "difference", "n_test", "df_test"], errors="ignore")
 
 
 def _of_training(
