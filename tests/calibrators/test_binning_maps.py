@@ -267,7 +267,7 @@ def test_the_order_of_the_classes_parts_no_equal_confidences(id, options):
 def test_scaling_binning_means_of_the_worked_example():
     """The published code stops its logistic regression at .3422417 and .8576639."""
     calibrator = fit_example("scaling_binning", n_bins=2)
-    np.testing.assert_allclose(calibrator.means, [0.3423232, 0.8576768], atol=5e-8)
+    np.testing.assert_allclose(calibrator.accuracy, [0.3423232, 0.8576768], atol=5e-8)
     np.testing.assert_allclose(
         top_after(calibrator, [0.4, 0.6, 0.72, 0.99]), [0.3423232] * 2 + [0.8576768] * 2, atol=5e-8
     )
@@ -276,7 +276,7 @@ def test_scaling_binning_means_of_the_worked_example():
 def test_scaling_binning_of_saturated_confidences_is_their_accuracy():
     logits = np.tile([50.0, -50.0, -50.0], (10, 1))
     calibrator = build_calibrator("scaling_binning").fit(logits, np.repeat([0, 1], [6, 4]))
-    assert calibrator.means == pytest.approx([0.6])
+    assert calibrator.accuracy == pytest.approx([0.6])
 
 
 def test_edges_of_most_information_of_the_worked_example():

@@ -1,4 +1,4 @@
-"""Maps as PyTorch modules: equal to NumPy, also scripted, traced, exported and in ONNX."""
+"""Maps as PyTorch modules: equal to NumPy, also traced, exported and in ONNX."""
 
 import numpy as np
 import pytest
@@ -52,15 +52,17 @@ def fitted():
 
 
 @pytest.mark.parametrize("form", range(len(FORMS)))
-def test_modules_equal_numpy_and_can_be_scripted(fitted, form):
+def test_modules_equal_numpy_and_can_be_traced(fitted, form):
     calibrator = fitted[form]
     logits, _ = drawn(1, 300)
     expected = calibrator.predict_proba(logits)
     module = calibrator.module()
     values = torch.tensor(logits)
     np.testing.assert_allclose(module(values).numpy(), expected, atol=1e-6)
-    np.testing.assert_allclose(torch.jit.script(module)(values).numpy(), expected, atol=1e-6)
-    assert sum(buffer.numel() for buffer in module.state_dict().values()) > 1
+    np.testing.assert_allclose(
+        torch.jit.trace(module, values[:5])(values).numpy(), expected, atol=1e-6
+    )
+    assert calibrator._state().keys() <= {name[7:] for name in module.state_dict()}
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if id.endswith(("hb", "bbq", "iso", "_ova"))])
@@ -117,6 +119,13 @@ def test_maps_that_need_more_than_logits_are_refused_while_pytorch_records(refus
     network = CalibratedModule(Both(), calibrator)
     with refuses(ConfigError, "has no module", "store its output as a constant"):
         torch.jit.trace(network, torch.tensor(features))
+
+    class OfNumPy(type(build_calibrator("ts"))):
+        def _scores(self, logits, features):
+            return np.asarray(logits) * 2.0
+
+    with refuses(ConfigError, "has no module, because its _transform takes no tensors"):
+        OfNumPy().fit(logits, labels).module()
     largest = build_calibrator("smart", indicator="max_logit", max_epochs=5).fit(logits, labels)
     with refuses(ConfigError, "with these options it needs more than differences of logits"):
         largest.module()

@@ -4,11 +4,13 @@ inner cuts.
 Bins are (low, high]; B - 1 cuts define B bins, from 0 to 1.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import is_tensor, namespace
 from calgrid.metrics.binning import inner_edges
 
 Array = NDArray[np.float64]
@@ -78,9 +80,56 @@ def make_cuts(scores: Array, n_bins: int, spacing: Spacing) -> Array:
     return equal_count_cuts(ordered, n_bins, np.flatnonzero(distinct(ordered)))
 
 
-def bin_of(cuts: Array, scores: Array) -> NDArray[np.intp]:
-    """Return the bin ``(N,)`` of each score: (low, high]."""
-    return np.searchsorted(cuts, scores, side="left")
+def bin_of(cuts: Array, scores: Array, right: bool = False) -> NDArray[np.intp]:
+    """Return the bin of each score: (low, high], or [low, high) with ``right``.
+
+    Cuts are ``(B - 1,)`` and scores of any shape; as tensors, also cuts ``(C, B - 1)`` for scores
+    ``(N, C)``.
+    """
+    if not is_tensor(scores):
+        return np.searchsorted(cuts, scores, side="right" if right else "left")
+    search = namespace(scores).searchsorted
+    if cuts.ndim == 1:
+        return search(cuts, scores, right=right)
+    return search(cuts, scores.T.contiguous(), right=right).T
+
+
+def look_up(table: Array, places: NDArray[np.intp]) -> Array:
+    """Return the entries of a table ``(B,)`` at places; of a tensor ``(C, B)``, at ``(N, C)``."""
+    return table[places] if table.ndim == 1 else namespace(table).gather(table, 1, places.T).T
+
+
+def steps(scores: Array, cuts: Array, values: Array) -> Array:
+    """Return the value of each score's bin; values are ``(B,)``, or ``(C, B)`` as in
+    :func:`bin_of`.
+    """
+    return look_up(values, bin_of(cuts, scores))
+
+
+def lines(scores: Array, points: Array, values: Array) -> Array:
+    """Return functions that are linear between ascending points and constant outside, as
+    ``np.interp``; points and values are ``(P,)``, or ``(C, P)`` as in :func:`bin_of`.
+    """
+    if not is_tensor(scores):
+        return np.interp(scores, points, values)
+    torch = namespace(scores)
+    slopes = torch.nn.functional.pad(torch.diff(values) / torch.diff(points), (1, 1))
+    starts, heights = (
+        torch.concatenate([each[..., :1], each], dim=-1) for each in (points, values)
+    )
+    place = bin_of(points, scores)
+    return look_up(heights, place) + look_up(slopes, place) * (scores - look_up(starts, place))
+
+
+def padded(rows: Sequence[Array], width: int, fill: float | None = None) -> Array:
+    """Return rows of up to ``width`` numbers as ``(C, width)``, filled up with a number, or each
+    with its last.
+    """
+    table = np.empty((len(rows), width))
+    for place, row in enumerate(rows):
+        table[place] = row[-1] if fill is None else fill
+        table[place, : len(row)] = row
+    return table
 
 
 def count(cuts: Array, scores: Array, correct: Array) -> Counts:

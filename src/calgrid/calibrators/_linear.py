@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import Array
 from calgrid.errors import DataError
 from calgrid.metrics.moments import BLOCK, LEAST_EXPONENT, row_blocks
@@ -64,9 +65,10 @@ class LinearMap(NamedTuple):
         """
         scores = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
         scores += self.bias
+        xp = namespace(scores)
         if impossible is not None:
-            scores[impossible] = -np.inf
-        scores -= scores.max(axis=1, keepdims=True)
+            scores = xp.where(impossible, -np.inf, scores)
+        scores -= xp.amax(scores, axis=1, keepdims=True)
         return scores
 
     def flat(self) -> Array:
@@ -307,10 +309,11 @@ class LikelihoodPoint:
 
 def without_infinite(values: Array) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return values ``(N, K)`` with 0 for -inf, and where these are, or None if there are none."""
-    if values.min() > -np.inf:
+    xp = namespace(values)
+    if xp is np and values.min() > -np.inf:
         return values, None
-    impossible = np.isneginf(values)
-    return np.where(impossible, 0.0, values), impossible
+    impossible = values == -np.inf
+    return xp.where(impossible, 0.0, values), impossible
 
 
 def mean_nll(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import namespace
+
 Array = NDArray[np.float64]
 #: parameters (P,) -> loss, d loss / d parameters (P,)
 Objective = Callable[[Array], tuple[float, Array]]
@@ -21,13 +23,15 @@ BETA1, BETA2 = 0.9, 0.999
 
 def sigmoid(x: Array) -> Array:
     """Return ``1 / (1 + exp(-x))`` without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0.0, 1.0, small) / (1.0 + small)
+    xp = namespace(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0.0, 1.0, small) / (1.0 + small)
 
 
 def softplus(x: Array) -> Array:
     """Return ``ln(1 + exp(x))`` without overflow; its derivative is :func:`sigmoid`."""
-    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+    xp = namespace(x)
+    return xp.clip(x, 0.0, None) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def inverse_softplus(y: float) -> float:
@@ -99,7 +103,7 @@ class MLP:
             signal = weight @ signal
             signal += bias
             if depth < len(layers) - 1:
-                np.maximum(signal, 0.0, out=signal)
+                signal = namespace(signal).clip(signal, 0.0, None)
         return signal[0], layer_inputs
 
     def gradient(self, parameters: Array, layer_inputs: list[Array], d_output: Array) -> Array:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import is_tensor, namespace, totals
 from calgrid.errors import DataError
-from calgrid.metrics.moments import row_blocks, row_sums
+from calgrid.metrics.moments import row_blocks
 
 Array = NDArray[np.float64]
 #: tolerance of row sums of low-precision probabilities; and of row sums and signs that numbers must
@@ -38,6 +39,8 @@ def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
     convert : maps rows ``(n, K)`` to rows ``(n, K)``, each separately.
     rows : ``(N, K)``.
     """
+    if is_tensor(rows):
+        return convert(rows)
     result = np.empty(rows.shape)
     for block in row_blocks(*rows.shape):
         result[block] = convert(rows[block])
@@ -64,8 +67,11 @@ def centred(logits: Array) -> Array:
     This makes maps with different parameters per class invariant to a constant added to a row.
     """
     finite = logits > -np.inf
-    mean = logits.sum(axis=1, keepdims=True, where=finite) / finite.sum(axis=1, keepdims=True)
-    return logits - mean
+    if is_tensor(logits):
+        total = namespace(logits).where(finite, logits, 0.0).sum(axis=1, keepdims=True)
+    else:
+        total = logits.sum(axis=1, keepdims=True, where=finite)
+    return logits - total / finite.sum(axis=1, keepdims=True)
 
 
 def logit_scale(logits: Array) -> float:
@@ -102,9 +108,15 @@ def rescaled(logits: Array, scale: float) -> Array:
 
 def softmax(logits: Array) -> Array:
     """Return probabilities ``(N, K)`` of logits ``(N, K)`` whose row maximum is 0; -inf gives 0."""
-    exponentials = np.exp(logits)
-    exponentials /= row_sums(exponentials)[:, None]
+    exponentials = namespace(logits).exp(logits)
+    exponentials /= totals(exponentials)
     return exponentials
+
+
+def is_top(logits: Array) -> NDArray[np.bool_]:
+    """Return whether each class ``(N, K)`` is the predicted one, the first among ties."""
+    places = namespace(logits).arange(logits.shape[1], device=logits.device)
+    return places == logits.argmax(axis=1, keepdims=True)
 
 
 def log_probabilities(logits: Array) -> tuple[Array, Array]:
@@ -113,28 +125,30 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
 
     Both are at least ln of the smallest normal float32.
     """
-    scores, rests = np.empty(logits.shape), np.empty(logits.shape)
+    if is_tensor(logits):
+        return _log_probabilities(logits)
+    scores, rests = np.empty((2, *logits.shape))
     for block in row_blocks(*logits.shape):  # arrays in between stay in the cache
-        exponentials, top = np.exp(logits[block]), logits[block].argmax(axis=1)
-        rows = np.arange(len(top))
-        total = row_sums(exponentials)[:, None]
-        rest = total - exponentials
-        # summed without the top term, because the difference would lose precision for confident
-        # samples
-        exponentials[rows, top] = 0.0
-        rest[rows, top] = row_sums(exponentials)
-        with np.errstate(divide="ignore"):
-            log_rest = np.log(rest) - np.log(total)
-        np.maximum(logits[block] - np.log(total), LOG_TINY, out=scores[block])
-        np.maximum(log_rest, LOG_TINY, out=rests[block])
+        scores[block], rests[block] = _log_probabilities(logits[block])
     return scores, rests
+
+
+def _log_probabilities(logits: Array) -> tuple[Array, Array]:
+    xp, top = namespace(logits), is_top(logits)
+    exponentials = xp.exp(logits)
+    total = totals(exponentials)
+    # summed without the top term, because the difference would lose precision for confident samples
+    others = totals(xp.where(top, 0.0, exponentials))
+    with np.errstate(divide="ignore"):
+        log_rest = xp.log(xp.where(top, others, total - exponentials)) - xp.log(total)
+    return xp.clip(logits - xp.log(total), LOG_TINY, None), xp.clip(log_rest, LOG_TINY, None)
 
 
 def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
     """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row
     maximum is 0.
     """
-    return logits.argmax(axis=1), 1.0 / row_sums(np.exp(logits))
+    return logits.argmax(axis=1), 1.0 / totals(namespace(logits).exp(logits))[:, 0]
 
 
 def never_certain(values: Array, n_samples: int) -> Array:
@@ -158,17 +172,14 @@ def top_label_map(logits: Array, target: Array) -> Array:
     logits : ``(N, K)`` with row maximum 0.
     target : ``(N,)`` q in [0, 1].
     """
-    rows, predicted = np.arange(len(logits)), logits.argmax(axis=1)
-    others = np.exp(logits)
+    xp, top, target = namespace(logits), is_top(logits), target[:, None]
     # summed without the top term, because 1 - p would lose precision for confident samples
-    others[rows, predicted] = 0.0
-    rest = row_sums(others)
+    others = xp.where(top, 0.0, xp.exp(logits))
+    rest = totals(others)
     saturated = rest < NOTHING_LEFT
-    others[saturated] = 1.0
-    others[saturated, predicted[saturated]] = 0.0
-    others *= ((1.0 - target) / np.where(saturated, logits.shape[1] - 1, rest))[:, None]
-    others[rows, predicted] = target
-    return others
+    others = xp.where(saturated, 1.0, others)
+    others *= (1.0 - target) / xp.where(saturated, logits.shape[1] - 1.0, rest)
+    return xp.where(top, target, others)
 
 
 def logits_from_probabilities(probabilities: Any) -> Array:
@@ -238,43 +249,45 @@ def renormalised(values: Array, otherwise: Array) -> Array:
     """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise``
     ``(N, K)``.
     """
-    total = row_sums(values)[:, None]
-    empty = total[:, 0] <= 0.0
-    result = values / np.where(total > 0.0, total, 1.0)
-    result[empty] = otherwise[empty]
-    return result
+    xp, total = namespace(values), totals(values)
+    return xp.where(total <= 0.0, otherwise, values / xp.where(total > 0.0, total, 1.0))
 
 
 def without_impossible(logits: Array, probabilities: Array) -> Array:
     """Set the probabilities ``(N, K)`` of classes whose logit is -inf to 0, and divide their rows
     by their sums; a row without any other probability stays.
     """
-    if logits.min() > -np.inf:
+    xp = namespace(logits)
+    if xp is np and logits.min() > -np.inf:
         return probabilities
     wrong = (logits == -np.inf) & (probabilities > 0.0)
-    rows = np.flatnonzero(wrong.any(axis=1))
-    if not len(rows):
+    if xp is np and not wrong.any():
         return probabilities
-    kept = np.where(wrong[rows], 0.0, probabilities[rows])
-    result = probabilities.copy()
-    result[rows] = renormalised(kept, probabilities[rows])
-    return result
+    kept = renormalised(xp.where(wrong, 0.0, probabilities), probabilities)
+    return xp.where(wrong.any(axis=1, keepdims=True), kept, probabilities)
 
 
 def map_classes(
-    logits: Array, classes: NDArray[np.int64], calibrate: Callable[[int, Array], Array]
+    probabilities: Array,
+    scores: Array,
+    classes: NDArray[np.int64],
+    calibrate: Callable[..., Array],
+    *tables: Array,
 ) -> Array:
-    """Calibrate the softmax of each class separately, and renormalise.
+    """Calibrate the probabilities of each class separately, and renormalise.
 
     Parameters
     ----------
-    logits : ``(N, K)`` with row maximum 0.
+    probabilities, scores : ``(N, K)``; scores are what the map of a class is a function of.
     classes : ``(C,)``, classes with a map; the others keep their probability.
-    calibrate : maps a position in ``classes`` and probabilities ``(N,)`` to calibrated ones
-        ``(N,)``.
+    calibrate : maps scores ``(N,)`` and the class's row of each table to probabilities ``(N,)``; of
+        tensors, scores ``(N, C)`` and whole tables to ``(N, C)``.
+    tables : numbers of the maps, ``(C, ...)``.
     """
-    probabilities = softmax(logits)
-    mapped = probabilities.copy()
-    for position, label in enumerate(classes):
-        mapped[:, label] = calibrate(position, np.ascontiguousarray(probabilities[:, label]))
+    mapped = probabilities * 1.0  # a copy
+    if is_tensor(probabilities):
+        mapped[:, classes] = calibrate(scores[:, classes], *tables)
+    else:
+        for label, *rows in zip(classes, *tables, strict=True):
+            mapped[:, label] = calibrate(np.ascontiguousarray(scores[:, label]), *rows)
     return renormalised(mapped, probabilities)

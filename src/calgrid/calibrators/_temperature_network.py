@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
+from calgrid.calibrators._namespace import largest, namespace
 from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred
@@ -55,7 +56,8 @@ def standardise(values: Array, scaling: Array) -> Array:
     becomes the mean.
     """
     mean, deviation = scaling[:2, :, None]
-    return (np.where(np.isfinite(values), values, mean) - mean) / deviation
+    xp = namespace(values)
+    return (xp.where(xp.isfinite(values), values, mean) - mean) / deviation
 
 
 @dataclass(frozen=True)
@@ -194,9 +196,8 @@ class TopLogitsNetwork(TemperatureNetwork):
     hidden = (5, 5)
 
     def _inputs(self, logits: Array) -> Array:
-        smallest = max(0, logits.shape[1] - TOP)
-        largest = np.partition(centred(logits), smallest, axis=1)[:, smallest:]
-        return np.clip(np.ascontiguousarray(np.sort(largest, axis=1)[:, ::-1].T), -BOUND, BOUND)
+        count = min(TOP, logits.shape[1])
+        return namespace(logits).clip(largest(centred(logits), count), -BOUND, BOUND)
 
 
 class FullBatchNetwork(TemperatureNetwork):
@@ -271,7 +272,7 @@ class FullBatchNetwork(TemperatureNetwork):
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         value = softplus(output) + self.floor
-        return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
+        return namespace(output).clip(value, None, T_MAX), sigmoid(output) * (value < T_MAX)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

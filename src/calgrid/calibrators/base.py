@@ -21,7 +21,6 @@ from calgrid.calibrators._probabilities import (
     without_impossible,
 )
 from calgrid.calibrators._validation import (
-    IMPOSSIBLE,
     INPUTS,
     as_logits,
     check_features,
@@ -62,6 +61,11 @@ TEMPERATURES = (
     "temperature_mean",
     "temperature_max",
 )
+
+
+def no_module(id: str, reason: str) -> ConfigError:
+    """Return the error of a calibrator whose map is no PyTorch module."""
+    return ConfigError(f"Calibrator '{id}' has no module, because {reason}; use predict_proba.")
 
 
 def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
@@ -357,39 +361,24 @@ class Calibrator(ABC):
         """Return the fitted map as a :class:`torch.nn.Module`, logits (or probabilities, as of the
         fit) ``(N, K)`` to probabilities ``(N, K)``.
 
-        It can be scripted, traced, exported and compiled, runs on its device, and has its numbers
-        as float64 buffers; its output is that of :meth:`predict_proba` within 1e-6. Another number
-        of classes is an error; rows that :meth:`predict_proba` refuses are NaN.
+        It runs :meth:`_transform` with tensors. It can be traced, exported and compiled, runs on
+        its device, and has the numbers of the fit as float64 buffers; its output is that of
+        :meth:`predict_proba` within 1e-6, but where rounding puts a score of the fit on the other
+        side of a step. Another number of classes is an error; rows that :meth:`predict_proba`
+        refuses are NaN.
 
         Raises
         ------
         StateError : not fitted.
-        ConfigError : the map needs more than the logits, or defines no module.
+        ConfigError : the map needs more than the logits, or takes no tensors.
         MissingLibraryError : PyTorch is not installed.
         """
         self._require_fitted()
-        with say_extra():
-            maps = importlib.import_module("calgrid.integrations.maps")
-        return maps.CalibratorModule(
-            self._module(maps),
-            n_classes=self.n_classes,
-            unit=self._scale,
-            kind=self.kind,
-            binary=self.binary,
-            lowest=-IMPOSSIBLE,
-            maps_impossible=self.maps_impossible,
-        )
-
-    def _module(self, maps: Any) -> Any:
-        """Return the map as a module, built of those in :mod:`calgrid.integrations.maps`."""
-        reason = "its class defines no _module"
         if self.needs != ("logits",):
-            reason = "it needs features of the network"
-        elif "_module" in vars(type(self)):
-            reason = "with these options it needs more than differences of logits"
-        raise ConfigError(
-            f"Calibrator '{self.id}' has no module, because {reason}; use predict_proba."
-        )
+            raise no_module(self.id, "it needs features of the network")
+        with say_extra():
+            integration = importlib.import_module("calgrid.integrations.torch")
+        return integration.CalibratorModule(self)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
@@ -491,7 +480,11 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        """Return probabilities ``(N, K)``."""
+        """Return probabilities ``(N, K)``.
+
+        For :meth:`module`, logits and the numbers of the fit are tensors; see
+        :func:`calgrid.calibrators._namespace.namespace`.
+        """
 
     def _only_probabilities(self, logits: Array, features: Array | None) -> Output:
         return Output(self._transform(logits, features))

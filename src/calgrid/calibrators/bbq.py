@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from calgrid.calibrators._binning import bin_of, centres, distinct, equal_count_cuts
-from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import centres, distinct, equal_count_cuts, steps
+from calgrid.calibrators._probabilities import top_label
+from calgrid.calibrators._top_label import TopLabelMap
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
 
 #: weight of the prior of a bin in samples, and the range of its mean, in the score of a binning
@@ -76,7 +77,7 @@ def average_binnings(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, 
     keeps_argmax=False,
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
 )
-class BayesianBinningIntoQuantiles(Calibrator):
+class BayesianBinningIntoQuantiles(TopLabelMap):
     """Top-label BBQ: average of equal-count binnings of the confidence, weighted by marginal
     likelihood.
 
@@ -101,20 +102,15 @@ class BayesianBinningIntoQuantiles(Calibrator):
     before ties merge some), ``n_steps`` (of the averaged function).
     """
 
+    function = staticmethod(steps)
+
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        self.cuts, self.accuracy, best = average_binnings(confidence, predicted == labels)
+        self.points, self.accuracy, best = average_binnings(confidence, predicted == labels)
         return {
             "n_models": len(binning_sizes(len(labels))),
             "best_n_bins": best,
             "n_steps": len(self.accuracy),
         }
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        _, confidence = top_label(logits)
-        return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])
-
-    def _module(self, maps: Any) -> Any:
-        return maps.TopLabel(maps.steps([self.cuts], [self.accuracy]), NOTHING_LEFT)

@@ -1,12 +1,11 @@
 """Bayesian binning into quantiles of each class's probability, one class against the others."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
-from calgrid.calibrators._binning import bin_of
-from calgrid.calibrators._probabilities import map_classes, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import steps
+from calgrid.calibrators._one_vs_all import OneVsAllMap
+from calgrid.calibrators.base import Array
 from calgrid.calibrators.bbq import average_binnings
 from calgrid.components.registry import register
 
@@ -17,7 +16,7 @@ from calgrid.components.registry import register
     keeps_argmax=False,
     parameters="<= 10 K N^(1/3) (5 N^(1/3) + 1)",
 )
-class BayesianBinningOneVsAll(Calibrator):
+class BayesianBinningOneVsAll(OneVsAllMap):
     """One-vs-all BBQ, as in CalArena: the map of ``bbq`` for each class's probability, rows divided
     by their sums.
 
@@ -26,29 +25,9 @@ class BayesianBinningOneVsAll(Calibrator):
     ``fit_history``: ``n_steps`` (of all maps), ``n_absent`` (classes without validation samples).
     """
 
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        probabilities = softmax(logits)
-        self.classes = np.unique(labels)
-        maps = [average_binnings(probabilities[:, k], labels == k) for k in self.classes]
-        self.cuts = np.concatenate([cuts for cuts, _, _ in maps])
-        self.rates = np.concatenate([rates for _, rates, _ in maps])
-        self.ends = np.cumsum([len(rates) for _, rates, _ in maps])
-        return {"n_steps": len(self.rates), "n_absent": logits.shape[1] - len(self.classes)}
+    function = staticmethod(steps)
+    counted = "n_steps"
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        begins = np.concatenate([[0], self.ends[:-1]])
-
-        def rate(position: int, scores: Array) -> Array:
-            begin, end = begins[position], self.ends[position]
-            # each earlier map has one cut less than values
-            cuts = self.cuts[begin - position : end - position - 1]
-            return self.rates[begin:end][bin_of(cuts, scores)]
-
-        return map_classes(logits, self.classes, rate)
-
-    def _module(self, maps: Any) -> Any:
-        cuts = np.split(self.cuts, self.ends[:-1] - np.arange(1, len(self.ends)))
-        rates = np.split(self.rates, self.ends[:-1])
-        return maps.per_class(maps.steps, self.classes, self.n_classes, cuts, rates)
+    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
+        cuts, rates, _ = average_binnings(scores, hits)
+        return cuts, rates

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, LogisticFit, fit_logistic
+from calgrid.calibrators._namespace import take
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
-    LOG_TINY,
-    NOTHING_LEFT,
     log_probabilities,
     top_label_map,
 )
@@ -118,12 +117,9 @@ class BetaCalibration(Calibrator):
         target = beta_map(self.coefficients, *top_log_probabilities(logits))
         return top_label_map(logits, target)
 
-    def _module(self, maps: Any) -> Any:
-        return maps.TopBeta(self.coefficients, LOG_TINY, NOTHING_LEFT)
-
 
 def top_log_probabilities(logits: Array) -> tuple[Array, Array]:
     """Return ln s and ln (1 - s) ``(N,)`` of the confidence."""
     log_scores, log_rests = log_probabilities(logits)
-    rows, top = np.arange(len(logits)), logits.argmax(axis=1)
-    return log_scores[rows, top], log_rests[rows, top]
+    top = logits.argmax(axis=1)
+    return take(log_scores, top), take(log_rests, top)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._logistic import notes
-from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
+from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.beta import beta_map, fit_beta
 from calgrid.components.registry import register
@@ -43,14 +43,8 @@ class BetaCalibrationOneVsAll(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         scores, rests = log_probabilities(logits)
         probabilities = softmax(logits)
-        mapped = probabilities.copy()
+        mapped = probabilities * 1.0  # a copy
         mapped[:, self.classes] = beta_map(
             self.coefficients.T, scores[:, self.classes], rests[:, self.classes]
         )
         return renormalised(mapped, probabilities)
-
-    def _module(self, maps: Any) -> Any:
-        mapped = np.isin(np.arange(self.n_classes or 0), self.classes)
-        coefficients = np.ones((3, len(mapped)))
-        coefficients[:, self.classes] = self.coefficients.T
-        return maps.PerClassOdds(maps.Beta(coefficients), mapped, LOG_TINY)

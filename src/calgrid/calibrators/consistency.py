@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._namespace import namespace, take, totals
+from calgrid.calibrators._probabilities import by_blocks, softmax
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
-from calgrid.metrics.moments import row_blocks, row_sums
 
 #: strengths of the first search, and number of those of the second, between the best one's
 #: neighbours
@@ -32,18 +32,21 @@ def noisy_scores(logits: Array, strength: float) -> Array:
     ----------
     logits : ``(N, K)`` with row maximum 0; -inf allowed.
     """
-    scores = np.empty(logits.shape)
-    for block in row_blocks(*logits.shape):
-        gaps = -logits[block] / strength
-        total = np.full(gaps.shape, -np.inf)
+    xp = namespace(logits)
+    log_cdf = log_ndtr if xp is np else xp.special.log_ndtr
+
+    def convert(rows: Array) -> Array:
+        gaps = -rows / strength
+        total = xp.full_like(gaps, -np.inf)
         for point in POINTS:
-            below = log_ndtr(point + gaps)
-            of_all = row_sums(below)[:, None]
-            np.logaddexp(total, of_all - below - 0.5 * np.square(point + gaps), out=total)
+            below = log_cdf(point + gaps)
+            of_all = totals(below)
+            total = xp.logaddexp(total, of_all - below - 0.5 * xp.square(point + gaps))
         # equal for equal logits, but rounding may lift a smaller one
-        total -= total[np.arange(len(total)), logits[block].argmax(axis=1), None]
-        np.minimum(total, 0.0, out=scores[block])
-    return scores
+        total -= take(total, rows.argmax(axis=1))[:, None]
+        return xp.clip(total, None, 0.0)
+
+    return by_blocks(convert, logits)
 
 
 @register(
@@ -90,6 +93,3 @@ class ConsistencyCalibration(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return noisy_scores(logits, self.strength)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Consistency(self.strength, POINTS)

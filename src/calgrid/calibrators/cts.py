@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import KEPT, decade, fit_rescaled, temperature_range
-from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics import ece
@@ -319,11 +319,5 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         scaled = centred(logits) / self.temperatures
-        scaled -= scaled.max(axis=1, keepdims=True)
+        scaled -= namespace(scaled).amax(scaled, axis=1, keepdims=True)
         return scaled
-
-    def _module(self, maps: Any) -> Any:
-        weight = 1.0 / self.temperatures
-        return maps.nn.Sequential(
-            maps.Centred(IMPOSSIBLE), maps.Affine(weight, np.zeros_like(weight)), maps.Mixture()
-        )

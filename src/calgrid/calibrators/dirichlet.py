@@ -2,11 +2,10 @@
 regularisation (ODIR).
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ms_odir import MatrixScalingOdir
 from calgrid.components.registry import register
@@ -39,16 +38,9 @@ class DirichletCalibration(MatrixScalingOdir):
     maps_impossible = True
 
     def _inputs(self, logits: Array) -> tuple[Array, None]:
-        log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return np.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
+        xp = namespace(logits)
+        log_p = logits - xp.log(xp.exp(logits).sum(axis=1, keepdims=True))
+        return xp.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         return np.ones(len(labels), dtype=bool)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.nn.Sequential(
-            maps.Mixture(),
-            maps.Log(np.log(EPSILON), np.log1p(-EPSILON)),
-            maps.Affine(self.weight, self.bias),
-            maps.Mixture(),
-        )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import minimize
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import logit_scale, rescaled, softmax
 from calgrid.calibrators._temperature import KEPT, Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
@@ -26,9 +27,10 @@ def uniform(logits: Array) -> Array:
     """Return the uniform distribution over the classes whose logit is not -inf, ``(N, K)``, or
     ``(N, 1)`` if there are no others.
     """
-    if logits.min() > -np.inf:
+    xp = namespace(logits)
+    if xp is np and logits.min() > -np.inf:
         return np.full((len(logits), 1), 1.0 / logits.shape[1])
-    possible = logits > -np.inf
+    possible = xp.where(logits > -np.inf, xp.ones_like(logits), 0.0)
     return possible / possible.sum(axis=1, keepdims=True)
 
 
@@ -217,6 +219,3 @@ class EnsembleTemperatureScaling(Calibrator):
         mixture += plain * softmax(logits)
         mixture += equal * uniform(logits)
         return mixture
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Mixture(self.beta, self.weights, among_possible=True)

@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
-from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
+from calgrid.calibrators._probabilities import top_label
+from calgrid.calibrators._top_label import TopLabelMap
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
 
 
@@ -17,7 +18,7 @@ from calgrid.components.registry import register
     parameters="n_bins",
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
 )
-class TopLabelHistogramBinning(Calibrator):
+class TopLabelHistogramBinning(TopLabelMap):
     """Top-label histogram binning: the confidence becomes the smoothed accuracy of its bin.
 
     With n samples in a bin, n_1 of them correct, and s = ``prior_count``::
@@ -39,6 +40,8 @@ class TopLabelHistogramBinning(Calibrator):
     prior_count : s, the weight of accuracy 1/2 in samples; 0 for the raw accuracy.
     """
 
+    function = staticmethod(steps)
+
     def __init__(
         self,
         *,
@@ -55,14 +58,7 @@ class TopLabelHistogramBinning(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        self.cuts = make_cuts(confidence, self.n_bins, self.spacing)
-        counts = count(self.cuts, confidence, (predicted == labels).astype(np.float64))
-        self.accuracy = smoothed_rate(counts, self.cuts, 0.5, self.prior_count)
+        self.points = make_cuts(confidence, self.n_bins, self.spacing)
+        counts = count(self.points, confidence, (predicted == labels).astype(np.float64))
+        self.accuracy = smoothed_rate(counts, self.points, 0.5, self.prior_count)
         return {"n_bins": len(self.accuracy), "n_empty": int((counts.n == 0).sum())}
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        _, confidence = top_label(logits)
-        return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])
-
-    def _module(self, maps: Any) -> Any:
-        return maps.TopLabel(maps.steps([self.cuts], [self.accuracy]), NOTHING_LEFT)

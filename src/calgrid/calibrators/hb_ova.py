@@ -1,12 +1,13 @@
 """Histogram binning of each class's probability, one class against the others."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
-from calgrid.calibrators._probabilities import map_classes, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
+from calgrid.calibrators._one_vs_all import OneVsAllMap
+from calgrid.calibrators.base import Array
 from calgrid.components.registry import register
 
 
@@ -17,7 +18,7 @@ from calgrid.components.registry import register
     parameters="K n_bins",
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
 )
-class HistogramBinning(Calibrator):
+class HistogramBinning(OneVsAllMap):
     """One-vs-all histogram binning: each class's probability becomes the smoothed frequency of the
     class in its bin.
 
@@ -41,6 +42,8 @@ class HistogramBinning(Calibrator):
     prior_count : s, the weight of the uncalibrated probability in samples.
     """
 
+    function = staticmethod(steps)
+
     def __init__(
         self,
         *,
@@ -53,30 +56,8 @@ class HistogramBinning(Calibrator):
         self.spacing = spacing
         self.prior_count = prior_count
 
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        probabilities = softmax(logits)
-        self.classes = np.unique(labels)
-        # classes with fewer bins because of ties are padded with unused bins, cut at infinity
-        self.cuts = np.full((len(self.classes), self.n_bins - 1), np.inf)
-        self.rates = np.zeros((len(self.classes), self.n_bins))
-        for position, label in enumerate(self.classes):
-            scores = np.ascontiguousarray(probabilities[:, label])
-            cuts = make_cuts(scores, self.n_bins, self.spacing)
-            counts = count(cuts, scores, (labels == label).astype(np.float64))
-            mean = counts.scores / np.maximum(counts.n, 1.0)
-            self.cuts[position, : len(cuts)] = cuts
-            self.rates[position, : len(cuts) + 1] = smoothed_rate(
-                counts, cuts, mean, self.prior_count
-            )
-        return {"n_absent": logits.shape[1] - len(self.classes)}
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        def rate(position: int, scores: Array) -> Array:
-            return self.rates[position, bin_of(self.cuts[position], scores)]
-
-        return map_classes(logits, self.classes, rate)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.per_class(maps.steps, self.classes, self.n_classes, self.cuts, self.rates)
+    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
+        cuts = make_cuts(scores, self.n_bins, self.spacing)
+        counts = count(cuts, scores, hits.astype(np.float64))
+        mean = counts.scores / np.maximum(counts.n, 1.0)
+        return cuts, smoothed_rate(counts, cuts, mean, self.prior_count)

@@ -6,10 +6,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LOOSE
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.indicators import entropy
 from calgrid.components.registry import register
 from calgrid.metrics.moments import moments
 
@@ -21,14 +23,19 @@ def log_entropy(logits: Array) -> Array:
     """Return ``ln(H / ln K)`` ``(N,)`` of the softmax of logits ``(N, K)`` with row maximum 0; H is
     at least 1e-12.
     """
-    log_total, mean, _ = moments(logits, 1.0)
-    return np.log(np.maximum(log_total - mean, LEAST_ENTROPY) / np.log(logits.shape[1]))
+    xp = namespace(logits)
+    if xp is np:
+        log_total, mean, _ = moments(logits, 1.0)
+        nats = log_total - mean
+    else:
+        nats = entropy(logits)[0]
+    return xp.log(xp.clip(nats, LEAST_ENTROPY, None) / np.log(int(logits.shape[1])))
 
 
 def inverse_temperature(weights: Array, inputs: Array, bounds: Array) -> tuple[Array, Array]:
     """Return beta ``(N,)`` and its derivative in ``w x + b`` ``(N,)``; T is kept in ``bounds``."""
     output = weights[0] * inputs + weights[1]
-    temperature = np.clip(softplus(output), *bounds)
+    temperature = namespace(output).clip(softplus(output), *bounds)
     inside = temperature == softplus(output)
     return 1.0 / temperature, -sigmoid(output) * inside / temperature**2
 
@@ -95,15 +102,3 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits / self.temperature(logits)[:, None]
-
-    def _module(self, maps: Any) -> Any:
-        weight, bias = self.weights[:, None, None]
-        return maps.SampleTemperature(
-            "log_entropy",
-            np.array([[0.0], [1.0], [0.0], [0.0]]),
-            [(weight, bias)],
-            floor=0.0,
-            least=self.bounds[0],
-            most=self.bounds[1],
-            least_entropy=LEAST_ENTROPY,
-        )

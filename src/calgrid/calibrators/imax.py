@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._binning import bin_of, count, distinct, smoothed_rate
+from calgrid.calibrators._binning import count, distinct, smoothed_rate, steps
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -120,8 +120,4 @@ class InformationMaximizingBinning(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = softmax(logits)
-        return renormalised(self.rates[bin_of(self.cuts, probabilities)], probabilities)
-
-    def _module(self, maps: Any) -> Any:
-        function = maps.steps([self.cuts], [self.rates])
-        return maps.PerClass(function, np.ones(self.n_classes or 0, dtype=bool))
+        return renormalised(steps(probabilities, self.cuts, self.rates), probabilities)

@@ -4,26 +4,23 @@ added to them.
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
-from calgrid.calibrators._confidence import margin_and_excess
+from calgrid.calibrators._namespace import columns, largest, namespace, totals
 from calgrid.calibrators._probabilities import Array, centred, softmax, top_label
-from calgrid.metrics.moments import row_sums
 
 
 def entropy(logits: Array) -> Array:
     """Return the entropy of the softmax in nats ``(1, N)``."""
-    probabilities = softmax(logits)
-    terms = np.log(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0.0)
-    return -row_sums(probabilities * terms)[None, :]
+    xp, probabilities = namespace(logits), softmax(logits)
+    terms = xp.log(xp.where(probabilities > 0.0, probabilities, 1.0))
+    return -totals(probabilities * terms).T
 
 
 #: logits ``(N, K)`` with row maximum 0 -> inputs ``(D, N)``; undefined values, such as the margin
 #: if only one class is possible, are infinite; the mean is that of the finite logits
 INDICATORS: Mapping[str, Callable[[Array], Array]] = {
-    "margin": lambda logits: margin_and_excess(logits)[0][None, :],
+    "margin": lambda logits: -largest(logits, 2)[1:],
     "entropy": entropy,
     "confidence": lambda logits: top_label(logits)[1][None, :],
-    "max_minus_mean": lambda logits: centred(logits).max(axis=1)[None, :],
-    "all_logits": lambda logits: np.ascontiguousarray(centred(logits).T),
+    "max_minus_mean": lambda logits: namespace(logits).amax(centred(logits), axis=1)[None, :],
+    "all_logits": lambda logits: columns(centred(logits)),
 }

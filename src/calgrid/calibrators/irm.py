@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import renormalised, softmax
+from calgrid.calibrators._binning import lines
+from calgrid.calibrators._namespace import namespace
+from calgrid.calibrators._probabilities import is_top, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.iso import fit_isotonic
 from calgrid.components.registry import register
@@ -43,12 +45,8 @@ class MultiClassIsotonicRegression(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = softmax(logits)
-        mapped = np.interp(probabilities, self.scores, self.rates) + TIE_BREAK * probabilities
+        mapped = lines(probabilities, self.scores, self.rates) + TIE_BREAK * probabilities
         # interpolation may round a value above its right neighbour
-        rows, top = np.arange(len(logits)), logits.argmax(axis=1)
-        mapped[rows, top] = mapped.max(axis=1)
+        xp = namespace(logits)
+        mapped = xp.where(is_top(logits), xp.amax(mapped, axis=1, keepdims=True), mapped)
         return renormalised(mapped, probabilities)
-
-    def _module(self, maps: Any) -> Any:
-        function = maps.lines([self.scores], [self.rates])
-        return maps.PerClass(function, np.ones(self.n_classes or 0, dtype=bool), TIE_BREAK)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from calgrid.calibrators._binning import distinct
-from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import never_certain, top_label
+from calgrid.calibrators._top_label import TopLabelMap
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
 
 
@@ -66,7 +67,7 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
     keeps_argmax=False,
     parameters="<= N",
 )
-class TopLabelIsotonic(Calibrator):
+class TopLabelIsotonic(TopLabelMap):
     """Isotonic regression (pool adjacent violators) from top-label confidence to accuracy.
 
     The map is linear between the fitted points and constant outside. Its values are kept in ``[1 /
@@ -85,12 +86,5 @@ class TopLabelIsotonic(Calibrator):
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         correct = predicted == labels
-        self.confidence, self.accuracy = self.fit_map(confidence, correct, len(labels))
-        return {"n_points": len(self.confidence), "floor": 1.0 / (len(labels) + 1)}
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        _, confidence = top_label(logits)
-        return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))
-
-    def _module(self, maps: Any) -> Any:
-        return maps.TopLabel(maps.lines([self.confidence], [self.accuracy]), NOTHING_LEFT)
+        self.points, self.accuracy = self.fit_map(confidence, correct, len(labels))
+        return {"n_points": len(self.points), "floor": 1.0 / (len(labels) + 1)}

@@ -1,11 +1,10 @@
 """Isotonic regression of each class's probability, one class against the others."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import map_classes, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._one_vs_all import OneVsAllMap
+from calgrid.calibrators.base import Array
 from calgrid.calibrators.iso import fit_isotonic
 from calgrid.components.registry import register
 
@@ -16,7 +15,7 @@ from calgrid.components.registry import register
     keeps_argmax=False,
     parameters="<= K N",
 )
-class IsotonicRegressionOneVsAll(Calibrator):
+class IsotonicRegressionOneVsAll(OneVsAllMap):
     """One-vs-all isotonic regression: a non-decreasing map for each class's probability, rows
     divided by their sums.
 
@@ -31,29 +30,9 @@ class IsotonicRegressionOneVsAll(Calibrator):
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """
 
+    counted = "n_points"
     #: fits the map of a class, as in ``iso``
     fit_map = staticmethod(fit_isotonic)
 
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        probabilities = softmax(logits)
-        self.classes = np.unique(labels)
-        maps = [self.fit_map(probabilities[:, k], labels == k, len(labels)) for k in self.classes]
-        self.scores, self.rates = (np.concatenate(parts) for parts in zip(*maps, strict=True))
-        self.ends = np.cumsum([len(scores) for scores, _ in maps])
-        return {"n_points": len(self.scores), "n_absent": logits.shape[1] - len(self.classes)}
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        bounds = np.concatenate([[0], self.ends])
-
-        def rate(position: int, scores: Array) -> Array:
-            points = slice(bounds[position], bounds[position + 1])
-            return np.interp(scores, self.scores[points], self.rates[points])
-
-        return map_classes(logits, self.classes, rate)
-
-    def _module(self, maps: Any) -> Any:
-        bounds = self.ends[:-1]
-        scores, rates = np.split(self.scores, bounds), np.split(self.rates, bounds)
-        return maps.per_class(maps.lines, self.classes, self.n_classes, scores, rates)
+    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
+        return self.fit_map(scores, hits, len(hits))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._binning import CLOSE, distinct
+from calgrid.calibrators._binning import CLOSE, distinct, padded, steps
 from calgrid.calibrators._probabilities import map_classes, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -72,6 +72,22 @@ def fit_venn_abers(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Ar
     return ordered[first], lower, with_one_more(number, right)
 
 
+def bounds(scores: Array, known: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """Return p0 and p1 at scores ``(N,)``: the rates of the next known score below or here, and of
+    the next one here or above.
+
+    Known scores are ``(P,)``, rates ``(P + 1,)``; tensors as in
+    :func:`~calgrid.calibrators._binning.bin_of`.
+    """
+    return steps(scores, known - NEAR, lower), steps(scores, known + NEAR, upper)
+
+
+def merged(scores: Array, known: Array, lower: Array, upper: Array) -> Array:
+    """Return ``p1 / (1 - p0 + p1)``; parameters as of :func:`bounds`."""
+    p0, p1 = bounds(scores, known, lower, upper)
+    return p1 / (1.0 - p0 + p1)
+
+
 @register(
     source="Vovk, Petej, Fedorova, Large-scale probabilistic predictors with and without "
     "guarantees of validity, NeurIPS 2015; code ip200/venn-abers",
@@ -100,49 +116,30 @@ class VennAbersOneVsAll(Calibrator):
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
         maps = [fit_venn_abers(probabilities[:, k], labels == k) for k in self.classes]
-        self.scores, self.lower, self.upper = map(np.concatenate, zip(*maps, strict=True))
-        self.ends = np.cumsum([len(scores) for scores, _, _ in maps])
+        scores, lower, upper = zip(*maps, strict=True)
+        width = max(map(len, scores))
+        self.scores = padded(scores, width, np.inf)
+        # before the first score, and after the last one
+        self.lower = padded([np.append(0.0, each) for each in lower], width + 1)
+        self.upper = padded(upper, width + 1, 1.0)
         return {
             "mean_width": float(self._width(logits).mean()),
-            "n_points": len(self.scores),
+            "n_points": sum(map(len, scores)),
             "n_absent": logits.shape[1] - len(self.classes),
         }
 
-    def _bounds(self, position: int, scores: Array) -> tuple[Array, Array]:
-        """Return p0 and p1 ``(N,)`` of the class at a position at scores ``(N,)``."""
-        begin = self.ends[position - 1] if position else 0
-        points = slice(begin, self.ends[position])
-        known = self.scores[points]
-        below = np.searchsorted(known - NEAR, scores, "left") - 1
-        above = np.searchsorted(known + NEAR, scores, "left")
-        lower = np.append(self.lower[points], 0.0)[below]
-        upper = np.append(self.upper[points], 1.0)[above]
-        return lower, upper
-
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        def merged(position: int, scores: Array) -> Array:
-            lower, upper = self._bounds(position, scores)
-            return upper / (1.0 - lower + upper)
-
-        return map_classes(logits, self.classes, merged)
-
-    def _module(self, maps: Any) -> Any:
-        cuts, rates = [], []
-        for begin, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
-            known, points = self.scores[begin:end], slice(begin, end)
-            # a known score is a piece of its own
-            cuts.append(np.stack([known - NEAR, known + NEAR], axis=1).ravel())
-            lower = np.repeat(np.append(0.0, self.lower[points]), 2)[1:]
-            upper = np.repeat(np.append(self.upper[points], 1.0), 2)[:-1]
-            rates.append(upper / (1.0 - lower + upper))
-        return maps.per_class(maps.steps, self.classes, self.n_classes, cuts, rates)
+        plain = softmax(logits)
+        tables = self.scores, self.lower, self.upper
+        return map_classes(plain, plain, self.classes, merged, *tables)
 
     def _width(self, logits: Array) -> Array:
         probabilities, top = softmax(logits), logits.argmax(axis=1)
         widths = np.ones(len(logits))
         for position, label in enumerate(self.classes):
             predicted = top == label
-            lower, upper = self._bounds(position, probabilities[predicted, label])
+            tables = self.scores[position], self.lower[position], self.upper[position]
+            lower, upper = bounds(probabilities[predicted, label], *tables)
             widths[predicted] = upper - lower
         return widths
 

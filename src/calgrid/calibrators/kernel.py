@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from calgrid.calibrators._namespace import is_tensor, namespace
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -26,20 +27,23 @@ def densities(points: Array, bandwidth: float) -> tuple[Array, Array]:
     return shape, gammaln((shape + 1.0).sum(axis=1)) - gammaln(shape + 1.0).sum(axis=1)
 
 
-def smooth_labels(points: Array, labels: Labels, bandwidth: float, at: Array) -> Array:
-    """Return the mean one-hot label ``(N, K)`` around probabilities ``at`` ``(N, K)``, weighted by
-    the density of ``Dir(p_i / h + 1)`` for each of the points p_i ``(M, K)``.
+def mean_label(shape: Array, log_constant: Array, hits: Array, at: Array) -> Array:
+    """Return the mean one-hot label ``(N, K)``, of ``hits`` ``(M, K)``, around probabilities ``at``
+    ``(N, K)``, weighted by :func:`densities`.
     """
-    shape, log_constant = densities(points, bandwidth)
-    hits = np.eye(points.shape[1])[labels]
-    result = np.empty(at.shape)
-    log_at = np.log(np.maximum(at, FLOOR))
-    for block in row_blocks(len(at), len(points), BLOCK):
-        weights = log_at[block] @ shape.T
+    xp = namespace(at)
+
+    def convert(rows: Array) -> Array:
+        weights = xp.log(xp.clip(rows, FLOOR, None)) @ shape.T
         weights += log_constant
-        weights -= weights.max(axis=1, keepdims=True)
-        np.exp(weights, out=weights)
-        result[block] = (weights @ hits) / weights.sum(axis=1, keepdims=True)
+        weights = xp.exp(weights - xp.amax(weights, axis=1, keepdims=True))
+        return (weights @ hits) / weights.sum(axis=1, keepdims=True)
+
+    if is_tensor(at):
+        return convert(at)
+    result = np.empty(at.shape)
+    for block in row_blocks(len(at), len(hits), BLOCK):
+        result[block] = convert(at[block])
     return result
 
 
@@ -75,15 +79,13 @@ class KernelCalibration(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         chosen = slice(None, None, -(-len(labels) // MOST_SAMPLES))
-        self.points, self.labels = softmax(logits[chosen]), labels[chosen]
-        self.width = self.bandwidth or len(self.labels) ** (-2.0 / (logits.shape[1] + 3))
-        return {"bandwidth": self.width}
+        used, n_classes = labels[chosen], logits.shape[1]
+        width = self.bandwidth or len(used) ** (-2.0 / (n_classes + 3))
+        self.shape, self.constant = densities(softmax(logits[chosen]), width)
+        self.hits, self.number = np.eye(n_classes)[used], len(used)
+        return {"bandwidth": width}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        probabilities, number = softmax(logits), len(self.labels)
-        estimate = smooth_labels(self.points, self.labels, self.width, probabilities)
-        return (number * estimate + probabilities) / (number + 1.0)
-
-    def _module(self, maps: Any) -> Any:
-        shape, constant = densities(self.points, self.width)
-        return maps.Kernel(shape, constant, np.eye(self.points.shape[1])[self.labels], FLOOR)
+        plain = softmax(logits)
+        estimate = mean_label(self.shape, self.constant, self.hits, plain)
+        return (self.number * estimate + plain) / (self.number + 1.0)

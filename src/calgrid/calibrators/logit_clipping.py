@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._clipping import Clipping
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
@@ -17,8 +18,9 @@ def clipped(logits: Array, threshold: float) -> Array:
     """Return logits ``(N, K)`` minus the mean of each row, clipped to ``[-threshold, threshold]``,
     row maximum 0; -inf stays.
     """
-    values = np.where(logits > -np.inf, np.clip(centred(logits), -threshold, threshold), -np.inf)
-    values -= values.max(axis=1, keepdims=True)
+    xp = namespace(logits)
+    values = xp.where(logits > -np.inf, xp.clip(centred(logits), -threshold, threshold), -np.inf)
+    values -= xp.amax(values, axis=1, keepdims=True)
     return values
 
 
@@ -59,7 +61,3 @@ class LogitClipping(Clipping):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return clipped(logits, self.threshold)
-
-    def _module(self, maps: Any) -> Any:
-        clip = maps.nn.Hardtanh(-float(self.threshold), float(self.threshold))
-        return maps.nn.Sequential(maps.Centred(0.0), clip, maps.Mixture())

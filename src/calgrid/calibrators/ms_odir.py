@@ -220,8 +220,3 @@ class MatrixScalingOdir(SoftmaxCalibrator):
     def _scores(self, logits: Array, features: Array | None) -> Array:
         inputs, impossible = self._inputs(logits)
         return LinearMap(self.weight, self.bias).scores(inputs, impossible)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.nn.Sequential(
-            maps.Centred(0.0), maps.Affine(self.weight, self.bias), maps.Mixture()
-        )

@@ -21,6 +21,3 @@ class Uncalibrated(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Mixture()

@@ -5,7 +5,6 @@ logits.
 from typing import Any, Literal
 
 from calgrid.calibrators._temperature_network import (
-    BOUND,
     LIMITS,
     T_MAX,
     FullBatchNetwork,
@@ -74,15 +73,3 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
         parameters, history = super()._start(logits, labels)
         self.network.layers(parameters)[-1][0][...] = 0.0
         return parameters, history
-
-    def _module(self, maps: Any) -> Any:
-        return maps.SampleTemperature(
-            "largest",
-            self._scaling,
-            self.network.layers(self._parameters),
-            floor=self.floor,
-            least=0.0,
-            most=T_MAX,
-            count=self._scaling.shape[1],
-            bound=BOUND,
-        )

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._probabilities import centred
@@ -78,13 +79,15 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         self.steps = steps
 
     def _scaled(self, logits: Array) -> Array:
-        clipped = np.clip(centred(logits), -BOUND, BOUND)
-        return clipped - clipped.max(axis=1, keepdims=True)
+        xp = namespace(logits)
+        clipped = xp.clip(centred(logits), -BOUND, BOUND)
+        return clipped - xp.amax(clipped, axis=1, keepdims=True)
 
     def _link(self, output: Array) -> tuple[Array, Array]:
-        value = np.abs(output)
-        temperature = np.clip(value, *T_BOUNDS)
-        return temperature, np.sign(output) * (temperature == value)
+        xp = namespace(output)
+        value = xp.abs(output)
+        temperature = xp.clip(value, *T_BOUNDS)
+        return temperature, xp.sign(output) * (temperature == value)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -117,17 +120,3 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         found = self._temperature_history(values)
         warnings = kept + found["warnings"]
         return {"loss": losses, "epochs": len(losses), **found, "warnings": warnings}
-
-    def _module(self, maps: Any) -> Any:
-        return maps.SampleTemperature(
-            "largest",
-            self._scaling,
-            self.network.layers(self._parameters),
-            floor=0.0,
-            least=T_BOUNDS[0],
-            most=T_BOUNDS[1],
-            absolute=True,
-            count=self._scaling.shape[1],
-            bound=BOUND,
-            logit_bound=BOUND,
-        )

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._binning import bin_of, count, make_cuts
+from calgrid.calibrators._binning import count, make_cuts, steps
 from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, fit_logistic
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import top_label
+from calgrid.calibrators._top_label import TopLabelMap
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.calibrators.beta import top_log_probabilities
 from calgrid.components.registry import register
 
@@ -23,7 +24,7 @@ IDENTITY = np.array([1.0, 0.0])
     parameters="n_bins + 2",
     limits={"n_bins": "[1, 1000000]"},
 )
-class ScalingBinning(Calibrator):
+class ScalingBinning(TopLabelMap):
     """Scaling-binning of the confidence s: the mean of ``g = sigmoid(a ln(s / (1 - s)) + b)`` over
     the validation samples of its bin.
 
@@ -43,6 +44,8 @@ class ScalingBinning(Calibrator):
     n_bins : number of bins; 10 in the authors' examples.
     """
 
+    function = staticmethod(steps)
+
     def __init__(self, *, n_bins: int = 10) -> None:
         super().__init__()
         self.n_bins = n_bins
@@ -60,14 +63,14 @@ class ScalingBinning(Calibrator):
         if separable:
             penalty = RIDGE / len(labels) ** 2 * design.T @ design
             fit = fit_logistic(design, correct, penalty, IDENTITY, IDENTITY)
-        self.cuts = make_cuts(confidence, self.n_bins, "quantile")
-        counts = count(self.cuts, confidence, sigmoid(design @ fit.coefficients))
-        self.means = counts.correct / counts.n
+        self.points = make_cuts(confidence, self.n_bins, "quantile")
+        counts = count(self.points, confidence, sigmoid(design @ fit.coefficients))
+        self.accuracy = counts.correct / counts.n
         slope, intercept = fit.coefficients.tolist()
         history: dict[str, Any] = {
             "slope": slope,
             "intercept": intercept,
-            "n_bins": len(self.means),
+            "n_bins": len(self.accuracy),
         }
         if separable:
             history["warnings"] = [
@@ -77,10 +80,3 @@ class ScalingBinning(Calibrator):
         if not (fit.converged or fit.separable):
             history["unconverged"] = STEPS_TAKEN
         return history
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        _, confidence = top_label(logits)
-        return top_label_map(logits, self.means[bin_of(self.cuts, confidence)])
-
-    def _module(self, maps: Any) -> Any:
-        return maps.TopLabel(maps.steps([self.cuts], [self.means]), NOTHING_LEFT)

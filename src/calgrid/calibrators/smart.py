@@ -3,11 +3,13 @@
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, no_module
 from calgrid.calibrators.indicators import INDICATORS
 from calgrid.components.registry import register
 from calgrid.progress import log
@@ -160,9 +162,11 @@ class Smart(FullBatchNetwork):
     def _temperature(self, values: Array) -> Array:
         if self.clamp_margin:
             mean, _, lowest, highest = self._scaling[:, :, None]
-            values = np.where(np.isfinite(values), values, mean)
-            self.share_clamped = float(((values < lowest) | (values > highest)).any(axis=0).mean())
-            values = np.clip(values, lowest, highest)
+            xp = namespace(values)
+            values = xp.where(xp.isfinite(values), values, mean)
+            if xp is np:
+                self._note_clamped((values < lowest) | (values > highest))
+            values = xp.clip(values, lowest, highest)
         return super()._temperature(values)
 
     def _fit(
@@ -209,24 +213,17 @@ class Smart(FullBatchNetwork):
             )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 
-    def _scores(self, logits: Array, features: Array | None) -> Array:
-        scores = super()._scores(logits, features)
+    def _note_clamped(self, outside: NDArray[np.bool_]) -> None:
+        """Store and log the share of samples with an input ``(D, N)`` outside the range."""
+        self.share_clamped = float(outside.any(axis=0).mean())
         if self.share_clamped > 0.0:
             log(
-                f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of "
-                "the fit: clamped."
+                f"smart: {self.share_clamped:.2%} of {outside.shape[1]} inputs are outside the "
+                "range of the fit: clamped."
             )
-        return scores
 
-    def _module(self, maps: Any) -> Any:
+    def module(self) -> Any:
+        """As of the base class; ConfigError for the indicator ``max_logit``."""
         if self.indicator == "max_logit":
-            return super()._module(maps)
-        return maps.SampleTemperature(
-            self.indicator,
-            self._scaling,
-            self.network.layers(self._parameters),
-            floor=self.floor,
-            least=0.0,
-            most=T_MAX,
-            clamp=self.clamp_margin,
-        )
+            raise no_module(self.id, "with these options it needs more than differences of logits")
+        return super().module()

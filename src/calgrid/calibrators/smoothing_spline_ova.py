@@ -5,9 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from calgrid.calibrators._binning import bin_of, look_up, padded
 from calgrid.calibrators._logistic import RIDGE, fit_logistic, notes
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
+from calgrid.calibrators._probabilities import (
+    log_probabilities,
+    map_classes,
+    softmax,
+)
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -46,6 +52,27 @@ def evaluate(knots: Array, values: Array, log_odds: Array) -> Array:
     slopes = spline(inside[beyond], 1)
     result[beyond] += slopes * excess[beyond].reshape(-1, *(1,) * (slopes.ndim - 1))
     return result
+
+
+def calibrated(log_odds: Array, knots: Array, starts: Array, powers: Array, outer: Array) -> Array:
+    """Return the probabilities of log odds ``(N,)`` after :func:`evaluate`.
+
+    Parameters
+    ----------
+    knots, starts : inner knots ``(D - 2,)``; where each piece starts, ``(D - 1,)``.
+    powers : coefficients of each piece ``(4, D - 1)``, the cubic ones first.
+    outer : first and last knot, and the slopes there, ``(4,)``. Tensors have a row of each for each
+        class ``(C, ...)``, and log odds ``(N, C)``.
+    """
+    least, most, falling, rising = (outer[..., place] for place in range(4))
+    xp = namespace(log_odds)
+    inside = xp.clip(log_odds, least, most)
+    piece = bin_of(knots, inside, right=True)
+    x = inside - look_up(starts, piece)
+    cubic, square, slope, value = (look_up(powers[..., place, :], piece) for place in range(4))
+    result = value + slope * x + square * (x * x) + cubic * (x * x * x)
+    excess = log_odds - inside
+    return sigmoid(result + xp.where(excess < 0.0, falling, rising) * excess)
 
 
 def spline_basis(knots: Array) -> Array:
@@ -165,44 +192,26 @@ class SmoothingSplineOneVsAll(Calibrator):
             fit_smoothing_spline(scores[:, k] - rests[:, k], (labels == k) * 1.0, self.n_knots)
             for k in self.classes
         ]
-        self.knots = np.concatenate([fit.knots for fit in splines])
-        self.values = np.concatenate([fit.values for fit in splines])
-        self.ends = np.cumsum([len(fit.knots) for fit in splines])
+        knots = [fit.knots for fit in splines]
+        width = max(map(len, knots))
+        self.knots = padded([each[1:-1] for each in knots], width - 2, np.inf)
+        self.starts = padded([each[:-1] for each in knots], width - 1)
+        pieces = [CubicSpline(*fit[:2], bc_type="natural") for fit in splines]
+        self.powers = np.stack(
+            [padded([each.c[power] for each in pieces], width - 1) for power in range(4)], axis=1
+        )
+        # beyond the ends
+        outer = [each[[0, -1]] for each in knots]
+        slopes = [spline(ends, 1) for spline, ends in zip(pieces, outer, strict=True)]
+        self.outer = np.hstack([outer, slopes])
         n_classes = logits.shape[1]
         return {
-            "n_knots": len(self.knots),
+            "n_knots": sum(map(len, knots)),
             "n_absent": n_classes - len(self.classes),
             **notes(splines, n_classes),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         scores, rests = log_probabilities(logits)
-        probabilities = softmax(logits)
-        mapped = probabilities.copy()
-        for begin, end, k in zip([0, *self.ends[:-1]], self.ends, self.classes, strict=True):
-            log_odds = scores[:, k] - rests[:, k]
-            mapped[:, k] = sigmoid(
-                evaluate(self.knots[begin:end], self.values[begin:end], log_odds)
-            )
-        return renormalised(mapped, probabilities)
-
-    def _module(self, maps: Any) -> Any:
-        mapped = np.isin(np.arange(self.n_classes or 0), self.classes)
-        knots, points, pieces = [], [], []
-        for begin, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
-            knots.append(self.knots[begin:end])
-            points.append(np.append(knots[-1][:1], knots[-1]))
-            spline = CubicSpline(knots[-1], self.values[begin:end], bc_type="natural")
-            # straight beyond the ends
-            left, right = (
-                [0.0, 0.0, float(spline(end, 1)), float(spline(end))] for end in knots[-1][[0, -1]]
-            )
-            pieces.append(np.column_stack([left, spline.c, right]))
-        places = np.searchsorted(self.classes, np.arange(len(mapped))).clip(max=len(knots) - 1)
-        coefficients: list[list[Array]] = [[], [], [], []]
-        for place in places:
-            for power, row in enumerate(pieces[place][::-1]):
-                coefficients[power].append(row)
-        chosen = [knots[place] for place in places]
-        cubic = maps.Cubic(chosen, [points[place] for place in places], coefficients)
-        return maps.PerClassOdds(maps.OfLogOdds(cubic), mapped, LOG_TINY)
+        tables = self.knots, self.starts, self.powers, self.outer
+        return map_classes(softmax(logits), scores - rests, self.classes, calibrated, *tables)

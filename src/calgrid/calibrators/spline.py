@@ -8,8 +8,9 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._binning import distinct
-from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import never_certain, top_label
+from calgrid.calibrators._top_label import TopLabelMap
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
 
 
@@ -29,7 +30,7 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
     parameters="n_knots",
     limits={"n_knots": "[2, 1000]"},
 )
-class SplineCalibration(Calibrator):
+class SplineCalibration(TopLabelMap):
     """Spline calibration of the top label, without bins.
 
     Validation samples in ascending order of confidence p, with correctness a, give the cumulative
@@ -59,22 +60,15 @@ class SplineCalibration(Calibrator):
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         if len(labels) < self.n_knots:
-            self.confidence = self.accuracy = np.array([0.0, 1.0])
+            self.points = self.accuracy = np.array([0.0, 1.0])
             return {"n_points": 0}
         order = np.argsort(confidence, kind="stable")
         ordered = confidence[order]
         first = np.flatnonzero(distinct(ordered))
         number = np.diff(first, append=len(ordered))
         index = np.repeat(np.arange(len(first)), number)
-        self.confidence = ordered[first]
+        self.points = ordered[first]
         raw = np.bincount(index, (predicted == labels)[order]) / number
-        smooth = spline_accuracy(self.confidence[index], raw[index], self.n_knots)
+        smooth = spline_accuracy(self.points[index], raw[index], self.n_knots)
         self.accuracy = never_certain(np.bincount(index, smooth) / number, len(labels))
-        return {"n_points": len(self.confidence)}
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        _, confidence = top_label(logits)
-        return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))
-
-    def _module(self, maps: Any) -> Any:
-        return maps.TopLabel(maps.lines([self.confidence], [self.accuracy]), NOTHING_LEFT)
+        return {"n_points": len(self.points)}

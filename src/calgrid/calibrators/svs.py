@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._probabilities import by_blocks
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
@@ -54,9 +55,8 @@ class StructuredVectorScaling(SoftmaxCalibrator):
         return np.ones(n_classes), np.full(n_classes, float(n_classes))
 
     def _inputs(self, logits: Array) -> Array:
-        log_p = smoothed(logits, *self.smoothing)
-        np.log(log_p, out=log_p)
-        return np.maximum(log_p, FLOOR, out=log_p)
+        xp = namespace(logits)
+        return xp.clip(xp.log(smoothed(logits, *self.smoothing)), FLOOR, None)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -78,12 +78,3 @@ class StructuredVectorScaling(SoftmaxCalibrator):
     def _scores(self, logits: Array, features: Array | None) -> Array:
         linear = LinearMap(self.weight, self.bias)
         return by_blocks(lambda rows: linear.scores(self._inputs(rows)), logits)
-
-    def _module(self, maps: Any) -> Any:
-        beta, epsilon = self.smoothing
-        return maps.nn.Sequential(
-            maps.Mixture(beta, (1.0 - epsilon, 0.0, epsilon)),
-            maps.Log(FLOOR),
-            maps.Affine(self.weight, self.bias),
-            maps.Mixture(),
-        )

@@ -96,6 +96,3 @@ class TemperatureByGrid(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits / self.temperature
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Mixture(1.0 / self.temperature)

@@ -58,6 +58,3 @@ class SmoothedTemperatureScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return smoothed(logits, self.beta, self.epsilon)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Mixture(self.beta, (1.0 - self.epsilon, 0.0, self.epsilon))

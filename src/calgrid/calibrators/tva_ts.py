@@ -66,6 +66,3 @@ class TopVersusAllTemperature(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits * self.beta
-
-    def _module(self, maps: Any) -> Any:
-        return maps.Mixture(self.beta)

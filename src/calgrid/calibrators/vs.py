@@ -13,7 +13,6 @@ from calgrid.calibrators._linear import (
 )
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
 from calgrid.calibrators._temperature import beta_bounds, fit_temperature
-from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 
@@ -104,8 +103,3 @@ class VectorScaling(SoftmaxCalibrator):
         linear = LinearMap(self.weight, self.bias)
         # with w > 0 a class of -inf has probability 0
         return by_blocks(lambda rows: linear.scores(centred(rows)), logits)
-
-    def _module(self, maps: Any) -> Any:
-        return maps.nn.Sequential(
-            maps.Centred(IMPOSSIBLE), maps.Affine(self.weight, self.bias), maps.Mixture()
-        )

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
+from onnx import TensorProto
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as MissingOperator
+from onnxscript import opset18
 
 from calgrid.calibrators import Calibrator
-from calgrid.errors import StateError
+from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import write_bytes
 
 #: largest difference from NumPy
@@ -30,11 +33,15 @@ def write_onnx(calibrator: Calibrator, path: Path) -> None:
     Raises
     ------
     StateError : not fitted, or ONNX Runtime computes something else than NumPy.
-    ConfigError : the map has no module (:meth:`~calgrid.calibrators.Calibrator.module`).
+    ConfigError : the map has no module (:meth:`~calgrid.calibrators.Calibrator.module`), or ONNX
+        Runtime lacks a function of it.
     """
     content = _exported(calibrator)
     values = _drawn(calibrator)
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except MissingOperator as error:
+        raise _not_in_onnx(calibrator) from error
     (found,) = session.run(None, {calibrator.kind: values})
     difference = float(np.abs(found - calibrator.predict_proba(values)).max())
     if not difference <= TOLERANCE:
@@ -62,7 +69,10 @@ def _exported(calibrator: Calibrator) -> bytes:
                 input_names=[calibrator.kind],
                 output_names=["calibrated"],
                 dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
+                custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
             )
+    except torch.onnx.OnnxExporterError as error:
+        raise _not_in_onnx(calibrator) from error
     finally:
         logger.setLevel(level)
     about = {
@@ -73,6 +83,24 @@ def _exported(calibrator: Calibrator) -> bytes:
     model = program.model_proto
     model.metadata_props.add(key="calgrid", value=json.dumps(about))
     return model.SerializeToString()
+
+
+def _not_in_onnx(calibrator: Calibrator) -> ConfigError:
+    return ConfigError(
+        f"Calibrator '{calibrator.id}' cannot be written as ONNX, because ONNX Runtime lacks a "
+        "function of its map in float64; use calibrator.module() or predict_proba."
+    )
+
+
+def _searchsorted(sorted_sequence: Any, self: Any, right: bool = False, **_: Any) -> Any:
+    """The number of cuts below each value, or with ``right`` at most each."""
+    cuts = sorted_sequence
+    if len(cuts.shape) == 2:
+        cuts = opset18.Unsqueeze(cuts, opset18.Constant(value_ints=[1]))
+    last = opset18.Constant(value_ints=[-1])
+    compare = opset18.LessOrEqual if right else opset18.Less
+    passed = compare(cuts, opset18.Unsqueeze(self, last))
+    return opset18.ReduceSum(opset18.Cast(passed, to=TensorProto.INT64), last, keepdims=0)
 
 
 def _drawn(calibrator: Calibrator) -> Any:

@@ -1,6 +1,9 @@
-"""A PyTorch classifier and a fitted calibrator as one module."""
+"""A fitted calibrator as a PyTorch module, and a classifier and its calibrator as one."""
 
-from typing import Any
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,10 +14,113 @@ from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
     PROBABILITY_TOLERANCE,
     ROW_SUM_TOLERANCE,
+    without_impossible,
 )
+from calgrid.calibrators._validation import IMPOSSIBLE
+from calgrid.calibrators.base import no_module
 from calgrid.class_names import as_names, shown_names
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.integrations.maps import is_tracing
+
+#: without a type, because PyTorch declares none
+is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+
+
+class CalibratorModule(nn.Module):
+    """The map of a fitted calibrator: logits or probabilities, as of the fit, to calibrated
+    probabilities of their dtype.
+
+    Arithmetic is in float64, also for lower precision; the numbers of the fit stay float64 buffers
+    after ``half()``. Another number of columns is an error. A row that NumPy refuses becomes NaN:
+    one with NaN or +inf, without a finite logit, or that is not probabilities where the fit was.
+
+    Raises
+    ------
+    ConfigError : the map takes no tensors.
+    """
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        #: its arrays become tensors
+        self.fitted = copy.copy(calibrator)
+        self.names = tuple(calibrator._state())
+        for name, value in calibrator._state().items():
+            self.register_buffer(f"fitted_{name}", torch.tensor(value))
+        self.unit: Tensor
+        self.register_buffer("unit", torch.tensor(calibrator._scale, dtype=torch.float64))
+        # a plain number would become float32 in ONNX
+        self.lowest: Tensor
+        self.register_buffer(
+            "lowest", torch.tensor(-IMPOSSIBLE, dtype=torch.float64), persistent=False
+        )
+        self._check_tensors()
+
+    def _check_tensors(self) -> None:
+        """Raise ConfigError if the map uses functions of NumPy, which would be constants of a
+        recorded module.
+        """
+        abstract = copy.deepcopy(self).to("meta")
+        shape = (2,) if self.fitted.binary else (2, self.fitted.n_classes)
+        try:
+            abstract(torch.empty(shape, device="meta"))
+        except Exception as error:
+            raise no_module(self.fitted.id, "its _transform takes no tensors") from error
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def moved(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
+        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of ``(N, K)``; of ``(N,)`` or ``(N, 1)``, the numbers of
+        class 1 of two, if the fit was given one column.
+        """
+        if not is_tracing():
+            return self._probabilities(values)
+        with warnings.catch_warnings():
+            # sizes that a map reads are those of the fit
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            return self._probabilities(values)
+
+    def _probabilities(self, values: Tensor) -> Tensor:
+        logits, of_probabilities = values.to(torch.float64), self.fitted.kind == "probabilities"
+        if self.fitted.binary:
+            is_column = logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
+            if not is_tracing() and not is_column:
+                raise ValueError("The calibrator was fitted on one column, class 1 of two.")
+            # to (rows,) and not (-1,): an error in a traced module, too, if there are more columns
+            logits = logits.reshape(logits.shape[0])
+            other = 1.0 - logits if of_probabilities else torch.zeros_like(logits)
+            logits = torch.stack([other, logits], dim=1)
+        n_classes = self.fitted.n_classes
+        if not is_tracing() and (logits.dim() != 2 or logits.shape[1] != n_classes):
+            raise ValueError("The calibrator was fitted on another number of classes.")
+        logits = logits.reshape(logits.shape[0], n_classes)
+        usable = self._usable(logits)
+        if of_probabilities:
+            logits = logits.clamp(min=float(np.finfo(np.float32).tiny)).log()
+        logits = logits - logits.amax(dim=1, keepdim=True)
+        logits = torch.where(logits < self.lowest, -torch.inf, logits)
+        state: Any = {name: getattr(self, f"fitted_{name}") for name in self.names}
+        self.fitted._load_state(state)
+        probabilities: Any = self.fitted._transform(logits / self.unit, None)
+        if not self.fitted.maps_impossible:
+            probabilities = without_impossible(logits, probabilities)
+        probabilities = torch.where(usable, probabilities, torch.nan)
+        return probabilities.to(values.dtype if values.is_floating_point() else torch.float32)
+
+    def _usable(self, values: Tensor) -> Tensor:
+        """Return whether each row of values ``(N, K)`` is one that NumPy takes, ``(N, 1)``."""
+        # comparisons with NaN are false in all runtimes; some pass it over in maxima and sums
+        if self.fitted.kind == "probabilities":
+            valid = (values >= 0.0) & (values <= 1.0 + ROW_SUM_TOLERANCE)
+            total = torch.where(valid, values, 0.0).sum(dim=1, keepdim=True)
+            some = (total - 1.0).abs() <= ROW_SUM_TOLERANCE
+        else:
+            valid = values < torch.inf
+            some = (values > -torch.inf).any(dim=1, keepdim=True)
+        return some & valid.all(dim=1, keepdim=True)
 
 
 class CalibratedModule(nn.Module):
