@@ -42,13 +42,13 @@ def answers(study: Results, protocol: str) -> list[pd.DataFrame]:
     """
     frames = []
     if study.data.comparisons:
-        asked = study.table("comparisons").query("protocol == @protocol and compared == 'method'")
+        asked = study.table("comparisons").query("protocol == @protocol and method != against")
         asked = asked[asked["metric"].isin(ANSWERED) & (asked["against"] != study.data.baseline)]
         frames.append(asked.assign(shift="", severity=0))
     for calibrator in study.data.calibrators:
         if calibrator not in ("none", "ts"):
             frame = study.compare_calibrators(calibrator, "ts", None, ANSWERED, protocol=protocol)
-            frames.append(frame.assign(calibrator=calibrator))
+            frames.append(frame.assign(against="ts"))
     return frames
 
 
