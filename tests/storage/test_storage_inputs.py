@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from calgrid.components import fingerprint, plugins
+from calgrid.components import copies, fingerprint, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.inputs import COMPARED, NOTHING, Inputs, inputs_now, listing, record_content
 from calgrid.storage.publish import make_result, replace_files
@@ -226,12 +226,12 @@ class TestPlugins:
 
     def published(self, root):
         code = fingerprint.code_digests(["own.calibrators.own_ts"])
-        folder = root / "copies" / fingerprint.copy_name(code)
-        fingerprint.publish_copy(code, folder)
+        folder = root / "copies" / copies.name_of(code)
+        copies.publish(folder, code)
         return folder
 
     def test_it_holds_what_the_fingerprint_names(self, plugin):
-        assert {*fingerprint.files_of_copy(self.published(plugin))} == {
+        assert {*copies.files_of(self.published(plugin))} == {
             "own/calibrators/own_ts.py",
             "own/tools/__init__.py",
             "own/tools/inner.py",
@@ -246,7 +246,7 @@ class TestPlugins:
         (plugin / name).write_text("# other\n")
         plugins.use([plugin / "own"])
         assert self.published(plugin) != before
-        assert fingerprint.digest_of_copy(before) == before.name
+        assert copies.is_intact(before)
 
     def test_a_damaged_copy_is_refused_by_a_job_and_made_again_by_planning(self, plugin, refuses):
         folder = self.published(plugin)
@@ -260,10 +260,10 @@ class TestPlugins:
 
     def test_an_edit_between_planning_and_the_copy_is_refused(self, plugin, refuses):
         code = fingerprint.code_digests(["own.calibrators.own_ts"])
-        folder = plugin / "copies" / fingerprint.copy_name(code)
+        folder = plugin / "copies" / copies.name_of(code)
         (plugin / "own/tools/inner.py").write_text("Y = 2\n")
         with refuses(StateError, "A plugin was edited while the study was planned; run again."):
-            fingerprint.publish_copy(code, folder)
+            copies.publish(folder, code)
         assert list(folder.parent.iterdir()) == []
 
     @pytest.mark.parametrize("files", ["['no.md']", "['../../beside.py']", "[1]"])

@@ -21,7 +21,7 @@ import yaml
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
-from calgrid.components import fingerprint, plugins
+from calgrid.components import copies, plugins
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import below_results, of_any_place
 from calgrid.errors import ConfigError, StateError
@@ -136,10 +136,10 @@ def _sources(study: Path) -> dict[str, Path]:
     if not name:
         return {}
     copy = study.parent / PLUGINS / name
-    if fingerprint.digest_of_copy(copy) != name:
+    if not copies.is_intact(copy):
         raise StateError(f"The copy of plugins {copy} is missing or was changed; run again.")
-    places = fingerprint.files_of_copy(copy)
-    return {f"{SOURCES}/{place}": copy / place for place in places if place != plugins.PACKAGES}
+    places = {*copies.files_of(copy)} - {plugins.PACKAGES}
+    return {f"{SOURCES}/{place}": copy / place for place in places}
 
 
 def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: bool) -> str:

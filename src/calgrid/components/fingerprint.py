@@ -7,13 +7,11 @@ do not count.
 """
 
 import ast
-import contextlib
 import hashlib
 import itertools
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from calgrid.components import plugins
 from calgrid.components.plugins import PACKAGE
 from calgrid.components.source import imported_from, parse
-from calgrid.errors import ConfigError, StateError
+from calgrid.errors import ConfigError
 
 LENGTH = 16
 #: version of the files between jobs; increase it when their meaning changes
@@ -189,7 +187,7 @@ def _read(module: str) -> _Source:
     if path is None:
         raise FileNotFoundError(f"module {module} has no source file")
     content = path.read_bytes()
-    _sources[module] = _raw(content)
+    _sources[module] = raw(content)
     tree = parse(content, plugins.shown(module))
     written: list[Any] = []
     _write(tree, written)
@@ -286,7 +284,7 @@ def _listed_files(plugin: plugins.Plugin, modules: Iterable[str]) -> Iterator[st
 def _data_digest(plugin: plugins.Plugin, below: str) -> str:
     """Digest of a file of data, and of its name."""
     name = f"{plugin.package}/{below}"
-    _sources[name] = _raw((plugin.folder / below).read_bytes())
+    _sources[name] = raw((plugin.folder / below).read_bytes())
     return digest([below, _sources[name]])
 
 
@@ -308,99 +306,41 @@ def changed(code: Mapping[str, str], sources: Mapping[str, str]) -> list[str]:
     """
     found = []
     for name, planned in code.items():
-        path = plugins.locate(name) if name.startswith(f"{PACKAGE}.") else None
-        if path is None or _raw(path.read_bytes()) == sources.get(name):
+        if not name.startswith(f"{PACKAGE}."):
             continue
-        plugins.forget()
-        if _module_digest(name) != planned:
-            found.append(plugins.shown(name))
+        path = plugins.locate(name)
+        if path is not None and path.is_file():
+            if raw(path.read_bytes()) == sources.get(name):
+                continue
+            plugins.forget()
+            if _module_digest(name) == planned:
+                continue
+        found.append(plugins.shown(name))
     return found
 
 
-def plugin_files(code: Iterable[str]) -> dict[str, str]:
-    """Path below a copy -> name in the digests of ``code`` of each file of plugins."""
+def plugin_files(code: Iterable[str]) -> dict[str, tuple[Path, str]]:
+    """Files of plugins in ``code``, a result of :func:`code_digests`: path from its name on
+    -> the file, and the digest of its bytes as they were read.
+    """
+    folders = {plugin.package: plugin.folder for plugin in plugins.in_use()}
     found = {}
     for name in code:
         package, slash, below = name.partition("/")
         if slash:
-            found[f"{package.replace('.', '/')}/{below}"] = name
+            place, path = f"{package.replace('.', '/')}/{below}", folders[package] / below
         elif not name.startswith(f"{PACKAGE}."):
-            is_package = cast(Path, plugins.locate(name)).name == "__init__.py"
-            found[plugins.shown(f"{name}.__init__" if is_package else name)] = name
+            path = cast(Path, plugins.locate(name))
+            is_package = path.name == "__init__.py"
+            place = plugins.shown(f"{name}.__init__" if is_package else name)
+        else:
+            continue
+        found[place] = path, _sources[name]
     return found
 
 
-def copy_name(code: Iterable[str]) -> str:
-    """Name of a copy of the plugins in ``code``, which follows from all that it holds."""
-    files = {place: _sources[name] for place, name in plugin_files(code).items()}
-    return digest({**files, plugins.PACKAGES: _raw(_packages_of(files).encode())})
-
-
-def copy_plugins(code: Iterable[str], folder: Path) -> None:
-    """Copy the files of plugins in ``code`` that are not in a folder yet."""
-    files = plugin_files(code)
-    for place, name in files.items():
-        target = folder / place
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(_file_of(name), target)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / plugins.PACKAGES).write_text(_packages_of(files))
-
-
-def files_of_copy(folder: Path) -> list[str]:
-    """Files in a copy of plugins, without bytecode."""
-    paths = (path for path in folder.rglob("*") if path.parent.name != "__pycache__")
-    return [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
-
-
-def digest_of_copy(folder: Path) -> str:
-    """Name that a copy of plugins has by what it holds now."""
-    return digest({name: _raw((folder / name).read_bytes()) for name in files_of_copy(folder)})
-
-
-def publish_copy(code: Iterable[str], folder: Path) -> None:
-    """Make a copy of plugins in ``code``, whose name is that of :func:`copy_name`, unless it is
-    there.
-
-    Raises
-    ------
-    StateError : a file was edited since its digest was computed.
-    """
-    if digest_of_copy(folder) == folder.name:
-        return
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    try:
-        copy_plugins(code, partial)
-        if digest_of_copy(partial) != folder.name:
-            raise StateError("A plugin was edited while the study was planned; run again.")
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process has just made it
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _packages_of(places: Iterable[str]) -> str:
-    """Content of the file that lists the packages of plugins that have files at these places."""
-    packages = []
-    for plugin in plugins.in_use():
-        folder = plugin.package.replace(".", "/")
-        if any(place.startswith(f"{folder}/") for place in places):
-            packages.append(plugin.package)
-    return "\n".join(packages)
-
-
-def _file_of(name: str) -> Path:
-    """File of a module, or of a plugin's data."""
-    package, slash, below = name.partition("/")
-    if not slash:
-        return cast(Path, plugins.locate(name))
-    (folder,) = (plugin.folder for plugin in plugins.in_use() if plugin.package == package)
-    return folder / below
-
-
-def _raw(content: bytes) -> str:
+def raw(content: bytes) -> str:
+    """Digest of the bytes of a file."""
     return hashlib.sha256(content).hexdigest()[:LENGTH]
 
 

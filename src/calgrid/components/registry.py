@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from calgrid.components import fingerprint, plugins
+from calgrid.components import copies, fingerprint, plugins
 from calgrid.components.options import Option, read_options
 from calgrid.components.source import declarations
 from calgrid.errors import CalgridError, ConfigError, unknown_id
@@ -302,7 +302,7 @@ def load(kind: str, name: str) -> Any:
     module = _module_of(kind, id)
     if not _is_of_calgrid(module):
         if (folder := plugins.isolated()) is not None:
-            fingerprint.copy_plugins(fingerprint.code_digests([module]), folder)
+            copies.fill(folder, fingerprint.code_digests([module]))
         plugins.importable(module)
     with say_extra() if _is_of_calgrid(module) else _plugin_import(module):
         namespace = vars(importlib.import_module(module))

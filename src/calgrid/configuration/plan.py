@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from calgrid.components import fingerprint, plugins, registry
+from calgrid.components import copies, fingerprint, plugins, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.manifest import (
@@ -605,13 +605,13 @@ class Plan:
         """The copy of plugins from which a job with this code imports; '' without plugins."""
         if not plugins.in_use():
             return ""
-        return self.study.layout.plugins(fingerprint.copy_name(fingerprint.modules_of(code)))
+        return self.study.layout.plugins(copies.name_of(fingerprint.modules_of(code)))
 
     def copy_plugins(self) -> None:
         """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
         codes = {job.code for job in self.jobs} | set(map(self._stage_code, STAGES))
         for code in codes if plugins.in_use() else ():
-            fingerprint.publish_copy(fingerprint.modules_of(code), Path(self._copy(code)))
+            copies.publish(Path(self._copy(code)), fingerprint.modules_of(code))
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)

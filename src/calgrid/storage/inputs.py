@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calgrid.components import fingerprint
+from calgrid.components import copies, fingerprint
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import SUMMARIES, record_of
 from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS
@@ -68,11 +68,6 @@ class Inputs:
     root: str = ""
     plugins: str = ""
 
-    @property
-    def copy(self) -> str:
-        """Name of the copy of plugins."""
-        return Path(self.plugins).name
-
     def of(self, results: Results) -> "Inputs":
         """These inputs, and results above the job."""
         return replace(self, results=results)
@@ -93,7 +88,7 @@ class Inputs:
             raise StateError(
                 f"{', '.join(changed)} was edited after the study was planned; run again."
             )
-        if self.plugins and fingerprint.digest_of_copy(Path(self.plugins)) != self.copy:
+        if self.plugins and not copies.is_intact(Path(self.plugins)):
             raise StateError(f"The copy of plugins {self.plugins} was changed; run again.")
 
     def recorded(self, folder: Path) -> dict[str, Any]:
@@ -104,7 +99,7 @@ class Inputs:
         files = {}
         for path, sha256 in self.files.items():
             files[os.path.relpath(path, self.root or ".") if self.root else path] = sha256
-        code = {"code": dict(self.code), "plugins": self.copy}
+        code = {"code": dict(self.code), "plugins": Path(self.plugins).name}
         return {"results": results, "files": files, **code}
 
 

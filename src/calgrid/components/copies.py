@@ -1,0 +1,73 @@
+"""Copies of plugins: what fingerprints cover of them, and nothing else, in a folder whose name is a
+digest of its content. Jobs, and planning, import plugins from there.
+"""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from calgrid.components import fingerprint, plugins
+from calgrid.components.fingerprint import plugin_files, raw
+from calgrid.errors import StateError
+
+
+def name_of(code: Iterable[str]) -> str:
+    """Name of the copy of the plugins in some code, a result of ``fingerprint.code_digests``."""
+    files = {place: digest for place, (_, digest) in plugin_files(code).items()}
+    return fingerprint.digest({**files, plugins.PACKAGES: raw(_packages(files).encode())})
+
+
+def fill(folder: Path, code: Iterable[str]) -> None:
+    """Copy the files of plugins in some code that are not in a folder yet."""
+    files = plugin_files(code)
+    for place, (path, _) in files.items():
+        target = folder / place
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / plugins.PACKAGES).write_text(_packages(files))
+
+
+def _packages(places: Iterable[str]) -> str:
+    """Lines of the file that lists the packages of plugins that have files at these places."""
+    packages = []
+    for plugin in plugins.in_use():
+        folder = plugin.package.replace(".", "/")
+        if any(place.startswith(f"{folder}/") for place in places):
+            packages.append(plugin.package)
+    return "\n".join(packages)
+
+
+def files_of(copy: Path) -> list[str]:
+    """Files in a copy, without bytecode."""
+    paths = (path for path in copy.rglob("*") if path.parent.name != "__pycache__")
+    return [path.relative_to(copy).as_posix() for path in paths if path.is_file()]
+
+
+def is_intact(copy: Path) -> bool:
+    """Whether a copy holds what its name says."""
+    content = {name: raw((copy / name).read_bytes()) for name in files_of(copy)}
+    return fingerprint.digest(content) == copy.name
+
+
+def publish(copy: Path, code: Iterable[str]) -> None:
+    """Make the copy of the plugins in some code, named by :func:`name_of`, unless it is there.
+
+    Raises
+    ------
+    StateError : a file was edited since its digest was computed.
+    """
+    if is_intact(copy):
+        return
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
+        partial = Path(folder, copy.name)
+        fill(partial, code)
+        if not is_intact(partial):
+            raise StateError("A plugin was edited while the study was planned; run again.")
+        shutil.rmtree(copy, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process has just made it
+            partial.rename(copy)
