@@ -2,6 +2,7 @@
 or one sentence names what is wrong; times and Snakemake's own files decide nothing.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -385,3 +386,17 @@ def test_a_read_only_data_root_is_enough(finished, tmp_path):
         assert sorted(path.name for path in folder.iterdir()) == ["test.npz", "val.npz"]
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_marks_of_incomplete_figures_hide_no_missing_tables_and_report(twin):
+    """As after Ctrl-C when figures had just been finished."""
+    study = twin.root / "results/tiny"
+    shutil.rmtree(study / "tables")
+    (study / "report.html").unlink()
+    for stage in ("tables", "report"):
+        for record in study.glob(f".calgrid/{stage}-*.json"):
+            record.unlink()
+    marks = twin.root / ".snakemake/incomplete"
+    marks.mkdir(parents=True, exist_ok=True)
+    (marks / base64.b64encode(b"results/tiny/figures").decode()).touch()
+    assert twin.plan() == {"tables", "figures", "report"}

@@ -18,7 +18,7 @@ from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
-from calgrid.storage.layout import RUN_PATH
+from calgrid.storage.layout import RUN_PATH, SUMMARIES
 
 # What is imported stays: the garbage collector need not search it again and again while jobs are
 # planned.
