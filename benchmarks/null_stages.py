@@ -7,14 +7,13 @@ then cost no more than their processes, locks and files; everything else is as i
 lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
 """
 
-import itertools
 import json
 import os
 import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,14 @@ TEMPLATE_VARIABLE = "CALGRID_BENCHMARK_TEMPLATE"
 SECONDS_VARIABLE = "CALGRID_BENCHMARK_SECONDS"
 #: file of the template with one line for each stage that was computed
 COMPUTED = "computed.txt"
-#: options with files of results above the stage
-READ = ("--data", "--model", "--shifts", "--logits", "--first-stage")
 #: columns of a metrics file that name its run
 KEY = ("protocol", "dataset", "backbone", "method", "seed")
 
 
 def main() -> int:
     """Run a null stage under its lock, or calgrid itself for every other command."""
-    command = sys.argv[1]
-    fill = {"train": train, "predict": predict, "calibrate-run": calibrate}.get(command)
+    name = sys.argv[2] if sys.argv[1] == "job" else ""
+    fill = {"train": train, "predict": predict, "calibrate": calibrate}.get(name)
     if fill is None:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
@@ -41,8 +38,8 @@ def main() -> int:
     from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
 
     template, out = Path(os.environ[TEMPLATE_VARIABLE]), Path(option("--out"))
-    spec = read_record(Path(option("--plan")))["jobs"][str(out)]
-    name = command.removesuffix("-run")
+    plan = read_record(Path(option("--plan")))
+    spec, reads = plan["jobs"][str(out)], plan["inputs"][str(out)]["reads"]
     record = f"{name}.json"
     outputs = read_record(template / name / record)[FILES]
 
@@ -53,21 +50,16 @@ def main() -> int:
         fill(template, spec, folder)
         return read_record(folder / record)
 
-    make_result(out, record, spec["fingerprint"], list(outputs), produce, inputs=inputs())
+    make_result(out, record, spec["fingerprint"], list(outputs), produce, inputs=inputs(reads))
     return 0
 
 
-def inputs() -> Any:
-    """Results above the stage, which its command names; no files and code."""
+def inputs(reads: Iterable[str]) -> Any:
+    """Results above the stage, as its plan names them; no files and code."""
     from calgrid.storage.inputs import Inputs, listing  # noqa: PLC0415
 
-    read = {}
-    for place, name in enumerate(sys.argv):
-        if name in READ:
-            for path in itertools.takewhile(lambda word: word[:2] != "--", sys.argv[place + 1 :]):
-                folder = Path(path).parent
-                read[folder] = listing(folder)
-    return Inputs(read)
+    folders = [Path(path).parent for path in reads]
+    return Inputs({folder: listing(folder) for folder in folders})
 
 
 def option(name: str) -> str:

@@ -12,7 +12,7 @@ tables and report.
 ``execution``    the grid really run by Snakemake, with stages that compute nothing
                  (``null_stages.py``): they copy the files of one real run of the default study.
                  Data, manifest and aggregation are real.
-``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones
+``aggregation``  ``calgrid job aggregate`` on the numbers of all runs, which are copies of real ones
                  with random changes.
 ``tables``, ``figures``, ``report``    these commands, on the result.
 
@@ -144,7 +144,7 @@ under load.
 
 ## Aggregation
 
-`calgrid aggregate` with one process, a quarter of the runs in each condition (protocol, data set
+`calgrid job aggregate`, one process, a quarter of the runs in each condition (protocol, data set
 and backbone); 3,544 numbers and 247 rows of resamples a run.
 
 {table("aggregation", {"rows of metrics": ",", **cost})}
@@ -339,9 +339,9 @@ class Bench:
 
     def stage(self, command: str) -> Figures:
         """Run a stage after calibration."""
-        arguments = ["--plan", self.write_plan(), "--record", self.record(command)]
+        arguments = ["--plan", self.write_plan(), "--out", self.record(command)]
         arguments += ["--threads", str(self.options.cores)]
-        return self.call([sys.executable, "-m", "calgrid", command, *arguments])
+        return self.call([sys.executable, "-m", "calgrid", "job", command, *arguments])
 
 
 # measurements
@@ -388,13 +388,23 @@ def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
     folders = {
         "train": bench.plan.train(key).folder,
         "predict": bench.plan.predicted(key).folder,
-        "calibrate-run": bench.plan.calibrate(key).folder,
+        "calibrate": bench.plan.calibrate(key).folder,
     }
     plan, calls = bench.write_plan(), []
     for _ in range(repeats):
         for name, folder in folders.items():
             shutil.rmtree(bench.root / folder)
-            command = [sys.executable, "-m", "calgrid", name, "--plan", plan, "--out", folder]
+            command = [
+                sys.executable,
+                "-m",
+                "calgrid",
+                "job",
+                name,
+                "--plan",
+                plan,
+                "--out",
+                folder,
+            ]
             calls.append(bench.call(command))
     return {
         clock: sum(call[clock] for call in calls) / len(calls)

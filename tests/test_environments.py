@@ -176,7 +176,7 @@ def test_commands_of_jobs_start_without_the_libraries_of_planning(run_python):
     program = """
 import sys
 sys.modules.update(dict.fromkeys(("yaml", "pydantic", "snakemake")))
-import calgrid.cli.jobs, calgrid.jobs.calibrate
+import calgrid.cli.job, calgrid.jobs.calibrate
 del sys.modules["pydantic"]  # which reads the protocol of a training
 import calgrid.jobs.train, calgrid.jobs.predict
 """

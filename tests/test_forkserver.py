@@ -55,9 +55,7 @@ class Calls:
             **options,
         )
 
-    def job(
-        self, text: str, command: str = "train", **options
-    ) -> tuple[subprocess.Popen, list[str]]:
+    def job(self, text: str, command: str = "job", **options) -> tuple[subprocess.Popen, list[str]]:
         """Start a job that executes a text; return its command and what it says it is."""
         process = self._start("-m", "calgrid", command, text, **options)
         return process, process.stdout.readline().split()
@@ -87,12 +85,12 @@ def test_a_fork_takes_over_arguments_environment_folder_files_and_its_code_is_re
     assert process.communicate("given")[0] == "given\n"
     assert process.returncode == 7
     assert said[0] != str(process.pid)
-    assert said[1:] == [str(tmp_path), "blue", "train"]
+    assert said[1:] == [str(tmp_path), "blue", "job"]
 
 
 @pytest.mark.parametrize(
     ("command", "change"),
-    [("show", {}), ("train", {"OMP_NUM_THREADS": "2"}), ("train", {ADDRESS: "/nowhere"})],
+    [("show", {}), ("job", {"OMP_NUM_THREADS": "2"}), ("job", {ADDRESS: "/nowhere"})],
     ids=["no job", "two threads", "no server"],
 )
 def test_other_commands_run_in_their_own_process(calls, command, change):
@@ -137,12 +135,12 @@ def test_nothing_that_the_server_imports_starts_cuda(run_python):
     """A fork of a process that has started it could not use a GPU."""
     program = """
 import importlib, torch
-from calgrid.forkserver import MODULES
+from calgrid.storage.kinds import KINDS
 asked = []
 for name in ("_cuda_getDeviceCount", "_cuda_init"):
     setattr(torch._C, name, lambda: asked.append(1) or 0)
-for module in MODULES.values():
-    importlib.import_module(module)
+for kind in KINDS.values():
+    importlib.import_module(kind.module)
 print(len(asked))
 torch.cuda.is_available()
 print(len(asked) == torch.backends.cuda.is_built())

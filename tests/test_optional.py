@@ -113,7 +113,8 @@ def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_pa
     write_record(tmp_path / "plan.json", plan.file())
     printed = core(
         "import sys; sys.stderr = sys.stdout\n"
-        f"print(main(['data', '--plan', 'plan.json', '--out', {plan.data('digits').folder!r}]))\n"
+        "print(main(['job', 'data', '--plan', 'plan.json', '--out', "
+        f"{plan.data('digits').folder!r}]))\n"
         "from calgrid import optional as extras\n"
         "for step in (lambda: __import__('calgrid.losses').losses.Loss, lambda: "
         "extras.require('train')):\n"

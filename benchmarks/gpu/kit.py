@@ -20,8 +20,8 @@ from calgrid import threads
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.storage.layout import MANIFEST, RunKey
-from calgrid.storage.records import MODEL, write_record
+from calgrid.storage.layout import RunKey
+from calgrid.storage.records import write_record
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -98,7 +98,6 @@ class Runs:
             "protocols": protocols,
             "grids": [{**grid, "datasets": [self.dataset]} for grid in grids],
         }
-        self.data_root = []
         if options.pictures is not None:
             pictures = {
                 "base": "image_parquet",
@@ -113,7 +112,6 @@ class Runs:
                 pictures["subset"] = subset
             study["data_root"] = str(options.pictures)
             study["datasets"] = {"pictures": pictures}
-            self.data_root = ["--data-root", options.pictures]
         self.plan = Plan(Study(study, HOME))
         self.plan_file = self.results / "plan.json"
         self.results.mkdir(parents=True, exist_ok=True)
@@ -122,7 +120,7 @@ class Runs:
     def prepare(self) -> None:
         """Prepare the data set, unless it is there."""
         out = self.plan.data(self.dataset).folder
-        self.calgrid("data", "--plan", self.plan_file, "--out", out, *self.data_root)
+        self.calgrid("job", "data", "--plan", self.plan_file, "--out", out)
 
     def data(self) -> Prepared:
         """The prepared data set."""
@@ -150,25 +148,14 @@ class Runs:
 
     def train_command(self, key: RunKey, on: str | None = None) -> list[Any]:
         """Arguments that train a run, on the CPU or by default on a GPU if there is one."""
-        first = self.plan.study.trained[key].first_stage
-        stage = [] if first is None else ["--first-stage", self.trained(first) / MODEL]
-        return ["train", *self._common(self.trained(key), on), *stage]
+        return ["job", "train", *self._common(self.trained(key), on)]
 
-    def predict_command(
-        self, key: RunKey, on: str | None = None, model: Path | None = None
-    ) -> list[Any]:
-        """Arguments that predict val and test, by default with the model of the run."""
-        model = model or self.trained(key) / MODEL
-        return ["predict", *self._common(self.predicted(key), on), "--model", model]
+    def predict_command(self, key: RunKey, on: str | None = None) -> list[Any]:
+        """Arguments that predict val and test with the model of the run."""
+        return ["job", "predict", *self._common(self.predicted(key), on)]
 
     def _common(self, out: Path, on: str | None) -> list[Any]:
-        data = Path(self.plan.data(self.dataset).folder) / MANIFEST
-        return [
-            *("--plan", self.plan_file),
-            *("--out", out),
-            *("--data", data),
-            *("--device", on or device()),
-        ]
+        return ["--plan", self.plan_file, "--out", out, "--device", on or device()]
 
 
 def command(arguments: Iterable[Any]) -> list[str]:

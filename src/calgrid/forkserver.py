@@ -1,7 +1,7 @@
 """Jobs on this machine are forks of one process, which imports the libraries once for all of them.
 
 ``import torch`` takes longer than many jobs of a small study. So one server runs beside Snakemake;
-``python -m calgrid train ...`` sends it its arguments, environment and open files, passes signals
+``python -m calgrid job ...`` sends it its arguments, environment and open files, passes signals
 on to the fork, and ends as the fork does. A job is what it is without the server, which is found by
 an environment variable: there is none on a cluster, where each job has a machine of its own.
 """
@@ -25,19 +25,6 @@ from calgrid import threads
 
 #: environment variable with the path of the server's socket
 ADDRESS = "CALGRID_FORKSERVER"
-#: command of a job -> what the server imports before it forks for one
-MODULES = {
-    "train": "calgrid.jobs.train",
-    "predict": "calgrid.jobs.predict",
-    "probe": "calgrid.jobs.probe",
-    "import": "calgrid.jobs.import_logits",
-    "ensemble": "calgrid.jobs.ensemble",
-    "calibrate-run": "calgrid.jobs.calibrate",
-    "aggregate": "calgrid.jobs.aggregate",
-    "tables": "calgrid.reporting.tables",
-    "figures": "calgrid.reporting.figures",
-    "report": "calgrid.reporting.html",
-}
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -88,7 +75,7 @@ def run() -> int | None:
     address = os.environ.get(ADDRESS)
     # libraries read these once, when they are imported: jobs of other values run without the server
     one_thread = all(os.environ.get(name) == "1" for name in threads.VARIABLES)
-    if not address or not one_thread or not MODULES.keys() & set(sys.argv[1:2]):
+    if not address or not one_thread or sys.argv[1:2] != ["job"]:
         return None
     request = {"arguments": sys.argv, "environment": dict(os.environ), "folder": str(Path.cwd())}
     with socket.socket(socket.AF_UNIX) as server:
@@ -122,6 +109,8 @@ def _send(job: int, number: int) -> None:
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each job until the parent ends; return in each fork, as the process of its job."""
+    from calgrid.storage.kinds import KINDS  # noqa: PLC0415  (commands do not wait for it)
+
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
         ready, _, _ = select.select([0, listener.fileno()], [], [])
@@ -134,7 +123,7 @@ def _serve(listener: socket.socket) -> None:
             request = json.loads(messages.readline() or "null")
         if request is not None:  # its command was not killed meanwhile
             with contextlib.suppress(Exception):  # the job says what cannot be imported
-                importlib.import_module(MODULES[request["arguments"][1]])
+                importlib.import_module(KINDS[request["arguments"][2]].module)
             gc.freeze()  # what no collection writes to stays shared
             if not os.fork():
                 listener.close()

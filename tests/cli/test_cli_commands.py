@@ -33,15 +33,6 @@ from calgrid.storage.records import Record, write_record
 from calgrid.training.interrupt import StoppedError
 
 REPORTS = ("aggregate", "tables", "figures", "report")
-#: further options of the commands of jobs
-JOBS = {
-    "data": [],
-    "train": ["--data", "d"],
-    "predict": ["--data", "d", "--model", "m"],
-    "probe": ["--data", "d", "--model", "m"],
-    "import": ["--files", "x.npz"],
-    "calibrate-run": ["--logits", "predict.json"],
-}
 IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
@@ -62,8 +53,8 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(
     manifests = []
     for place in ("first", "second"):
         folder = tmp_path / place
-        write_plan(tmp_path / "plan.json", {str(folder): spec})
-        done = calgrid("data", "--plan", tmp_path / "plan.json", "--out", folder)
+        write_plan(tmp_path / "plan.json", {str(folder): spec}, "calgrid.jobs.data")
+        done = calgrid("job", "data", "--plan", tmp_path / "plan.json", "--out", folder)
         assert done.code == 0, done.err
         manifests.append((folder / "manifest.json").read_bytes())
         record = Record.read(folder, "prepare.json")
@@ -174,13 +165,11 @@ def test_a_component_or_kind_that_is_not_there(fails):
     fails("list", "method", "ts", parts=["Unknown kind 'method': did you mean 'methods'?"])
 
 
-def test_the_help_leaves_out_the_commands_of_the_workflow_rules(calgrid):
+def test_the_help_leaves_out_the_command_of_the_workflow_rules(calgrid):
     named = re.findall(r"^  ([a-z-]+) ", calgrid("--help").out, re.MULTILINE)
     assert {"list", "calibrate", "metrics", "compare", "cost", "status", "show"} <= {*named}
-    of_rules = {*JOBS, "ensemble", *REPORTS}
-    assert not of_rules & {*named}
-    for command in of_rules:
-        assert calgrid(command, "--help").out.startswith(f"usage: calgrid {command} ")
+    assert "job" not in named
+    assert calgrid("job", "--help").out.startswith("usage: calgrid job ")
 
 
 def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(
@@ -353,23 +342,20 @@ class TestCheck:
 class TestPlans:
     """``--plan``: the specifications of all jobs by folders, and the study's manifest."""
 
-    @pytest.mark.parametrize("command", JOBS)
-    def test_a_job_that_the_plan_lacks_or_describes_incompletely(self, fails, command, tmp_path):
+    def test_a_job_that_the_plan_lacks(self, fails, tmp_path):
         plan, out = tmp_path / "plan.json", tmp_path / "out"
-        arguments = (command, "--plan", plan, "--out", out, *JOBS[command])
-        fails(*arguments, parts=[f"calgrid {command}: The plan {plan} does not exist"])
+        arguments = ("job", "train", "--plan", plan, "--out", out)
+        fails(*arguments, parts=[f"calgrid train: The plan {plan} does not exist"])
         write_record(plan, {"jobs": {"other": {}}, "code": {}})
         fails(*arguments, parts=[f"The plan {plan} has no job for {out}", "run the same command"])
-        write_record(plan, {"jobs": {str(out): {"code": "c"}}, "code": {"c": {}}})
-        fails(*arguments, parts=[f"The specification of {out} lacks the key '"])
         assert not out.exists()
 
-    @pytest.mark.parametrize("command", REPORTS)
-    def test_a_plan_without_a_complete_manifest(self, fails, command, tmp_path):
+    @pytest.mark.parametrize("stage", REPORTS)
+    def test_a_plan_without_a_complete_manifest(self, fails, stage, tmp_path):
         plan = tmp_path / "plan.json"
-        record = tmp_path / f"study/.calgrid/{command}-f1.json"
-        arguments = (command, "--plan", plan, "--record", record)
-        fails(*arguments, parts=[f"calgrid {command}: The plan {plan} does not exist"])
+        record = tmp_path / f"study/.calgrid/{stage}-f1.json"
+        arguments = ("job", stage, "--plan", plan, "--out", record)
+        fails(*arguments, parts=[f"calgrid {stage}: The plan {plan} does not exist"])
         write_record(plan, {"manifest": {}})
         fails(*arguments, parts=[f"The plan {plan} lacks the key 'published'"])
         for text in ("[]", "{}"):
@@ -465,7 +451,7 @@ def test_variables_are_checked_where_they_are_used(
 ):
     monkeypatch.setenv(name, value)
     assert calgrid("list", "methods").code == 0
-    done = calgrid("train", "--plan", "p", "--data", tmp_path, "--out", tmp_path)
+    done = calgrid("job", "train", "--plan", "p", "--out", tmp_path)
     assert done.code == 2
     assert f"{said} (from the option or the variable {name})" in done.err
 

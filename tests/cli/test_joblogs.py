@@ -27,7 +27,7 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
     monkeypatch, capsys
 ):
     monkeypatch.setenv("SLURM_JOB_ID", "93")
-    main(["import", "--plan", "no.json", "--files", "no.npz", "--out", "run"])
+    main(["job", "import", "--plan", "no.json", "--out", "run"])
     first, last = capsys.readouterr().err.splitlines()
     where = f"process {os.getpid()} on {socket.gethostname()}, SLURM job 93"
     assert re.fullmatch(
@@ -42,7 +42,7 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
 
 def test_an_attempt_continues_the_log_of_those_before_which_snakemake_deletes(tmp_path):
     log = tmp_path / "seed1.log"
-    arguments = ["import", "--plan", "p", "--files", "f", "--out", "o", "--log", str(log)]
+    arguments = ["job", "import", "--plan", "p", "--out", "o", "--log", str(log)]
     command = [sys.executable, "-m", "calgrid", *arguments]
     for attempt in (1, 2, 3):
         log.unlink(missing_ok=True)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
-from calgrid.configuration.plan import STAGES as PLANNED
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.storage.layout import SUMMARIES
 
 PACKAGE = Path(fingerprint.__file__).parents[1]
 SOURCE = """
@@ -181,10 +181,10 @@ def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
         fingerprint.of_job({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
 
 
-@pytest.mark.parametrize("stage", sorted(PLANNED))
+@pytest.mark.parametrize("stage", sorted(SUMMARIES))
 def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
     plan = Plan(Study(make_config(), home))
-    others = {plan._stage(name) for name in PLANNED if name != stage}
+    others = {plan._stage(name) for name in SUMMARIES if name != stage}
     assert plan._stage(stage) not in others
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from calgrid.configuration import pending as states
 from calgrid.configuration.pending import pending
-from calgrid.configuration.plan import RESULT_FILES, Plan
+from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage.inputs import listing
+from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import MADE_FROM, SUMMARIES
 from calgrid.storage.records import MODEL, write_record
 
@@ -30,7 +31,7 @@ class Results:
     def write(self, job, content="first"):
         folder = Path(job.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ["logits/last/test.parquet", *RESULT_FILES[job.rule][1:]]
+        names = ["logits/last/test.parquet", *KINDS[job.rule].files]
         names += [MODEL] if job.rule == "train" else []
         files = {}
         for name in names:
@@ -112,7 +113,7 @@ def test_other_images_reach_all_that_read_them(results):
 
 
 def test_data_that_are_gone_are_made_only_for_a_job_that_reads_them(results):
-    for name in RESULT_FILES["data"]:
+    for name in KINDS["data"].result:
         Path(results.job("data").folder, name).unlink()
     assert results.pending() == {}
     Path(results.job("calibrate").result).unlink()

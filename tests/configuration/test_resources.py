@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calgrid.configuration.resources import CUDA_MB, DAY, Resources
+from calgrid.configuration.resources import CUDA_MB, Resources
 from calgrid.configuration.study import Study
 from calgrid.configuration.yaml_files import read_configuration
 from calgrid.errors import ConfigError
+from calgrid.storage.kinds import DAY
 
 #: largest peak of each kind of job in ``benchmarks/full_size.md`` in MB, with Snakemake on the node
 PEAKS = {
-    "prepare": 544,
+    "data": 544,
     "train": 1215,
     "predict": 990,
     "import": 823 + 200,
@@ -50,11 +51,11 @@ def make(study):
 
 def test_memory_and_time_grow_with_each_attempt(make):
     needs = make()
-    for kind in ("train", "predict", "probe", "calibrate", "prepare", "aggregate"):
+    for kind in ("train", "predict", "probe", "calibrate", "data", "aggregate"):
         memory = needs.memory(kind)
         first = memory(job(), attempt=1)
         assert [memory(job(), attempt=attempt) for attempt in (2, 3)] == [2 * first, 3 * first]
-    for kind in ("predict", "probe", "calibrate", "prepare"):
+    for kind in ("predict", "probe", "calibrate", "data"):
         minutes = needs.minutes(kind)
         first = minutes(job(), attempt=1)
         assert minutes(job(), attempt=2) == 2 * first
@@ -72,7 +73,7 @@ def test_large_data_get_more_of_everything(make):
     assert needs.minutes("train")(large, 1) == 2 * needs.minutes("train")(small, 1) == DAY
     image_sets = {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
     assert {
-        image_set: needs.threads("prepare")(job(image_set=image_set)) for image_set in image_sets
+        image_set: needs.threads("data")(job(image_set=image_set)) for image_set in image_sets
     } == image_sets
 
 
@@ -82,7 +83,7 @@ def test_images_of_unknown_size_are_large(study, tmp_path):
     mine = {"base": "image_folder", "val_size": 9}
     datasets = {"unsized": mine, "sized": {**mine, "image_size": 32}}
     needs = Resources(study(datasets=datasets, data_root=str(tmp_path)), gpus=0)
-    assert needs.memory("prepare")(job(image_set="unsized"), 1) > needs.memory("prepare")(
+    assert needs.memory("data")(job(image_set="unsized"), 1) > needs.memory("data")(
         job(image_set="sized"), 1
     )
 
@@ -166,7 +167,7 @@ def test_no_job_of_a_shipped_study_asks_for_less_than_twice_what_was_measured(ho
     for made in studies:
         needs = Resources(made, gpus=0)
         for image_set in made.image_sets():
-            assert needs.memory("prepare")(job(image_set=image_set), 1) >= 2 * PEAKS["prepare"]
+            assert needs.memory("data")(job(image_set=image_set), 1) >= 2 * PEAKS["data"]
         for key in made.trained:
             assert needs.memory("train")(key, 1) >= 2 * PEAKS["train"]
             assert needs.memory("predict")(key, 1) >= 2 * PEAKS["predict"]

@@ -80,20 +80,20 @@ def command(*arguments, **environment):
 
 
 def train_arguments(plan, data, out, method="ce", **options):
-    """Arguments of ``calgrid train`` for a plan of one job, which makes the folder ``out``."""
+    """Arguments of ``calgrid job`` for a plan of one job, which makes the folder ``out``."""
     path = out.parent / f"{out.name}-plan.json"
-    write_plan(path, {str(out): plan.train(key(method)).spec})
+    reads = [data / "digits/manifest.json"]
+    write_plan(path, {str(out): plan.train(key(method)).spec}, reads=reads)
     extra = [
         part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
-    manifest = data / "digits/manifest.json"
-    return ["train", "--plan", path, "--data", manifest, "--out", out, *extra]
+    return ["job", "train", "--plan", path, "--out", out, *extra]
 
 
-def write_plan(path, specifications):
+def write_plan(path, specifications, module="calgrid.jobs.train", reads=()):
     """Write a plan of some jobs, as the workflow does before its jobs; without code and files."""
-    inputs = {
-        folder: {"code": "", "files": {}, "root": "", "plugins": ""} for folder in specifications
-    }
+    told = {"code": "", "files": {}, "root": "", "plugins": ""}
+    told |= {"module": module, "reads": list(map(str, reads))}
+    inputs = dict.fromkeys(specifications, told)
     further = {"inputs": inputs, "code": {"": {}}, "sources": {}, "rows": {}}
     write_record(path, {"jobs": specifications, **further})

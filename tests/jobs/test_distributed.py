@@ -24,6 +24,7 @@ from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import RunKey
 from calgrid.storage.tables import read_frame
 
+MODULE = "calgrid.jobs.distributed"
 #: largest difference of weights, statistics of losses and means of the history after three epochs,
 #: as a share of the largest number of its tensor; at most 1.3e-5 was measured
 TOLERANCE = 1e-4
@@ -61,9 +62,9 @@ def start(own, data, tmp_path):
 
     def begin(spec, out, *options):
         path = tmp_path / f"{out.name}-plan.json"
-        write_plan(path, {str(out): spec})
-        arguments = ["--plan", path, "--data", data / "digits/manifest.json", "--out", out]
-        return command("train", *arguments, *options, CALGRID_PLUGINS=str(own))
+        write_plan(path, {str(out): spec}, MODULE, [data / "digits/manifest.json"])
+        arguments = ["job", "train", "--plan", path, "--out", out]
+        return command(*arguments, *options, CALGRID_PLUGINS=str(own))
 
     return begin
 
@@ -110,10 +111,9 @@ def test_two_processes_give_the_result_of_one(method, planned, start, data, tmp_
 @pytest.fixture(scope="module")
 def undisturbed(planned, own, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    write_plan(folder / "plan.json", {str(folder / "two"): planned("fedlas_ls", 2)})
-    arguments = ["--plan", folder / "plan.json", "--data", data / "digits/manifest.json"]
-    out = folder / "two"
-    finished(command("train", *arguments, "--out", out, CALGRID_PLUGINS=str(own)))
+    plan, out, reads = folder / "plan.json", folder / "two", [data / "digits/manifest.json"]
+    write_plan(plan, {str(out): planned("fedlas_ls", 2)}, MODULE, reads)
+    finished(command("job", "train", "--plan", plan, "--out", out, CALGRID_PLUGINS=str(own)))
     return out
 
 

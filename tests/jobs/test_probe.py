@@ -151,11 +151,11 @@ def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, d
 @pytest.mark.slow
 def test_the_command_measures_a_probe_of_a_plan(run, probing, data, tmp_path):
     out = tmp_path / "angles"
-    write_plan(tmp_path / "plan.json", {str(out): probing.probe(CE, "angles").spec})
-    model, images = run / "train/model.safetensors", data / "digits/manifest.json"
-    options = ("--plan", tmp_path / "plan.json", "--model", model, "--data", images, "--out")
+    plan, spec = tmp_path / "plan.json", probing.probe(CE, "angles").spec
+    reads = run / "train/model.safetensors", data / "digits/manifest.json"
+    write_plan(plan, {str(out): spec}, "calgrid.jobs.probe", reads)
     for folder, code in ((out, 0), (tmp_path / "angels", 2)):
-        process = command("probe", *options, folder)
+        process = command("job", "probe", "--plan", plan, "--out", folder)
         _, error = process.communicate(timeout=300)
         assert process.returncode == code, error
     assert f"has no job for {tmp_path / 'angels'}" in error

@@ -509,7 +509,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
     plan = Plan(Study(make_config(), home))
     write_record(Path("plan.json"), plan.file())
     folder = next(job.folder for job in plan.jobs if job.rule == "train")
-    command = ["train", "--plan", "plan.json", "--out", folder, "--data", "data/prepare.json"]
+    command = ["job", "train", "--plan", "plan.json", "--out", folder]
     assert main(command) == (2 if changed else 0)
     assert len(trained) == (not changed)
     if changed:

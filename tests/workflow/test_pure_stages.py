@@ -28,8 +28,10 @@ def commands(finished):
             inputs, outputs = (
                 re.search(rf"^ +{kind}: (.*)", block, re.M) for kind in ("input", "output")
             )
-            second = re.search(r"--first-stage [\w/]", shell[1])
             paths = [] if inputs is None else inputs[1].split(", ")
+            second = rule[1] == "train" and any(
+                path.endswith("model.safetensors") for path in paths
+            )
             found[f"{rule[1]}{' 2' if second else ''}"] = paths, outputs[1].split(", "), shell[1]
     return found
 

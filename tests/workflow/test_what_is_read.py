@@ -21,9 +21,8 @@ from safetensors.torch import save_file
 from tests.datasets.pictures import draw, encoded, write_folder, write_parquet
 from tests.workflow.dag import CONFIG, Repository
 
-from calgrid.configuration.plan import STAGES
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import record_of
+from calgrid.storage.layout import SUMMARIES, record_of
 
 pytestmark = [
     pytest.mark.workflow,
@@ -231,20 +230,20 @@ def is_free(path, folder):
 
 #: what is read -> pattern of the command that reads it
 READERS = {
-    "Parquet images": r"calgrid data .*--out results/data/pictures-",
-    "folders": r"calgrid data .*--out results/data/folders-",
-    "shifted Parquet images": r"calgrid data .*--out results/data/night-",
-    "training": r"calgrid train .*/own/pictures/resnet8/ce/",
-    "second stage": r"calgrid train .*/own/folders/resnet8/tst/",
-    "weights": r"calgrid train .*/taken/digits/",
-    "prediction": r"calgrid predict .*/own/pictures/resnet8/ce/",
-    "probe": r"calgrid probe .*/own/pictures/resnet8/ce/",
-    "ensemble": r"calgrid ensemble .*/own/pictures/",
-    "bank": r"calgrid import .*/digits/resnet8/ce/",
-    "unpacked bank": r"calgrid import .*/digits/resnet8/mbls/",
-    "label counts and a plugin": r"calgrid calibrate-run .*/external/d/.*/csv/",
-    **{kind: rf"calgrid import .*/external/d/.*/{kind}/" for kind in LOGITS},
-    **{stage: rf"calgrid {stage} " for stage in STAGES},
+    "Parquet images": r"calgrid job data .*--out results/data/pictures-",
+    "folders": r"calgrid job data .*--out results/data/folders-",
+    "shifted Parquet images": r"calgrid job data .*--out results/data/night-",
+    "training": r"calgrid job train .*/own/pictures/resnet8/ce/",
+    "second stage": r"calgrid job train .*/own/folders/resnet8/tst/",
+    "weights": r"calgrid job train .*/taken/digits/",
+    "prediction": r"calgrid job predict .*/own/pictures/resnet8/ce/",
+    "probe": r"calgrid job probe .*/own/pictures/resnet8/ce/",
+    "ensemble": r"calgrid job ensemble .*/own/pictures/",
+    "bank": r"calgrid job import .*/digits/resnet8/ce/",
+    "unpacked bank": r"calgrid job import .*/digits/resnet8/mbls/",
+    "label counts and a plugin": r"calgrid job calibrate .*/external/d/.*/csv/",
+    **{kind: rf"calgrid job import .*/external/d/.*/{kind}/" for kind in LOGITS},
+    **{stage: rf"calgrid job {stage} " for stage in SUMMARIES},
 }
 
 

@@ -4,7 +4,7 @@
 rule prepare_data:
     input:
         JOBS.changed("data"),
-        base=ancient(JOBS.data_base),
+        ancient(JOBS.reads),
     output:
         record=update(f"{DATA}/prepare.json"),
         manifest=update(f"{DATA}/manifest.json"),
@@ -14,24 +14,22 @@ rule prepare_data:
     priority: len(JOBS.plan.study.runs) + 1
     conda:
         "../../envs/data.yaml"
-    threads: JOBS.resources.threads("prepare")
+    threads: JOBS.resources.threads("data")
     resources:
-        mem_mb=JOBS.resources.memory("prepare"),
-        runtime=JOBS.resources.minutes("prepare"),
+        mem_mb=JOBS.resources.memory("data"),
+        runtime=JOBS.resources.minutes("data"),
     params:
         plan=PLAN,
         folder=DATA,
-        root=JOBS.data_root or ".",
     shell:
-        "python -m calgrid data --plan {params.plan:q} --out {params.folder:q}"
-        " --data-root {params.root:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job data --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule train:
     input:
         JOBS.changed("train"),
-        data=ancient(JOBS.data),
-        first_stage=ancient(JOBS.first_stage),
+        ancient(JOBS.reads),
     output:
         record=update(f"{TRAINED}/train.json"),
         model=update(f"{TRAINED}/model.safetensors"),
@@ -51,19 +49,15 @@ rule train:
     params:
         plan=PLAN,
         folder=TRAINED,
-        root=JOBS.data_root or ".",
     shell:
-        "python -m calgrid train --plan {params.plan:q} --out {params.folder:q} --data {input.data:q}"
-        " --first-stage {input.first_stage:q} --data-root {params.root:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job train --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule predict:
     input:
         JOBS.changed("predict"),
-        model=ancient(JOBS.model),
-        data=ancient(JOBS.data),
-        shifts=ancient(JOBS.shifts),
+        ancient(JOBS.reads),
     output:
         record=update(f"{PREDICTED}/predict.json"),
         logits=update(directory(f"{PREDICTED}/logits")),
@@ -84,15 +78,14 @@ rule predict:
         plan=PLAN,
         folder=PREDICTED,
     shell:
-        "python -m calgrid predict --plan {params.plan:q} --out {params.folder:q}"
-        " --model {input.model:q} --data {input.data:q} --shifts {input.shifts:q}"
+        "python -m calgrid job predict --plan {params.plan:q} --out {params.folder:q}"
         " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule import_external:
     input:
         JOBS.changed("import"),
-        files=ancient(JOBS.external_files),
+        ancient(JOBS.reads),
     output:
         record=update(f"{PREDICTED}/predict.json"),
         logits=update(directory(f"{PREDICTED}/logits")),
@@ -111,14 +104,14 @@ rule import_external:
         plan=PLAN,
         folder=PREDICTED,
     shell:
-        "python -m calgrid import --plan {params.plan:q} --out {params.folder:q}"
-        " --files {input.files:q} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job import --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule ensemble:
     input:
         JOBS.changed("ensemble"),
-        members=ancient(JOBS.members),
+        ancient(JOBS.reads),
     output:
         record=update(f"{PREDICTED}/predict.json"),
         logits=update(directory(f"{PREDICTED}/logits")),
@@ -137,15 +130,14 @@ rule ensemble:
         plan=PLAN,
         folder=PREDICTED,
     shell:
-        "python -m calgrid ensemble --plan {params.plan:q} --out {params.folder:q}"
-        " --members {input.members:q} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job ensemble --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule probe:
     input:
         JOBS.changed("probe"),
-        model=ancient(JOBS.model),
-        data=ancient(JOBS.data),
+        ancient(JOBS.reads),
     output:
         record=update(f"{PROBED}/probe.json"),
         table=update(f"{PROBED}/table.parquet"),
@@ -163,15 +155,14 @@ rule probe:
         plan=PLAN,
         folder=PROBED,
     shell:
-        "python -m calgrid probe --plan {params.plan:q} --out {params.folder:q}"
-        " --model {input.model:q} --data {input.data:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job probe --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule calibrate:
     input:
         JOBS.changed("calibrate"),
-        logits=ancient(JOBS.logits),
+        ancient(JOBS.reads),
     output:
         record=update(f"{CALIBRATED}/calibrate.json"),
         metrics=update(f"{CALIBRATED}/metrics.parquet"),
@@ -188,5 +179,5 @@ rule calibrate:
         plan=PLAN,
         folder=CALIBRATED,
     shell:
-        "python -m calgrid calibrate-run --plan {params.plan:q} --out {params.folder:q}"
-        " --logits {input.logits:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job calibrate --plan {params.plan:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -3,9 +3,7 @@
 rule aggregate:
     input:
         JOBS.changed("aggregate"),
-        records=ancient(
-            JOBS.results_of("train", "predict", "import", "ensemble", "calibrate", "probe")
-        ),
+        records=ancient(JOBS.results_of_runs()),
     output:
         record=JOBS.record("aggregate"),
         files=JOBS.aggregated_files(),
@@ -20,8 +18,8 @@ rule aggregate:
     params:
         plan=PLAN,
     shell:
-        "python -m calgrid aggregate --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job aggregate --plan {params.plan:q}"
+        " --out {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule tables:
@@ -47,8 +45,8 @@ rule tables:
     params:
         plan=PLAN,
     shell:
-        "python -m calgrid tables --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job tables --plan {params.plan:q}"
+        " --out {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule figures:
@@ -74,8 +72,8 @@ rule figures:
     params:
         plan=PLAN,
     shell:
-        "python -m calgrid figures --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job figures --plan {params.plan:q}"
+        " --out {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule report:
@@ -98,5 +96,5 @@ rule report:
     params:
         plan=PLAN,
     shell:
-        "python -m calgrid report --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid job report --plan {params.plan:q}"
+        " --out {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -26,12 +26,9 @@ GROUPS = {
     "sharing results": ("export", "pack"),
     "components": ("list", "new"),
 }
-#: commands that the rules of the workflow call, which the help leaves out
-OF_RULES = (
-    *("data", "train", "predict", "probe", "import", "ensemble", "calibrate-run"),
-    *("aggregate", "tables", "figures", "report"),
-)
-ALL = (*(name for names in GROUPS.values() for name in names), *OF_RULES)
+#: command that the rules of the workflow call, which the help leaves out
+OF_RULES = "job"
+ALL = (*(name for names in GROUPS.values() for name in names), OF_RULES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,21 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if getattr(options, "threads", None):
-        # processes have one thread each, because the number of threads changes the last bits of
-        # results
-        set_threads(1 if "in_processes" in options else options.threads)
+        set_threads(options.threads)
     keep_freed_memory()
     module, _, function = options.run.partition(":")
     # processes that torchrun has started write into the log of the one that called it
     in_log = "log" in options and not sys.stderr.isatty() and OF_TORCHRUN not in os.environ
+    title = getattr(options, "job", options.command)
     if in_log:
         attempt = joblogs.continue_log(options.log) if options.log else 1
-        log(joblogs.first_line(options.command, attempt))
+        log(joblogs.first_line(title, attempt))
     try:
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
-        _say(options.command, error)
+        _say(title, error)
         return EXIT_STOPPED if isinstance(error, StoppedError) else EXIT_USER
     except BrokenPipeError:  # the reader of the output (head, less) has closed it
         sys.stderr.close()
@@ -77,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         if not isinstance(shown, CalgridError):
             raise
-        _say(options.command, shown)
+        _say(title, shown)
         return EXIT_USER
     except KeyboardInterrupt:
-        _say(options.command, "Interrupted.")
+        _say(title, "Interrupted.")
         return EXIT_INTERRUPTED
     if in_log:
         log(joblogs.last_line())

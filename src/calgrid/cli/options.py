@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -131,45 +130,3 @@ def study(parser: argparse.ArgumentParser, further: str = "", **options: Any) ->
 def data_root_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--data-root``."""
     path(parser, "--data-root", "FOLDER", "replaces data_root of the configuration")
-
-
-# jobs -----------------------------------------------------------------------------------------
-
-
-def result_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a job that makes one result."""
-    _plan_options(parser)
-    path(parser, "--out", None, "folder of the result", required=True)
-
-
-def total_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a job of a whole study."""
-    _plan_options(parser)
-    record = "record to write; the files appear in the folder of the study"
-    path(parser, "--record", None, record, required=True)
-
-
-def _plan_options(parser: argparse.ArgumentParser) -> None:
-    path(parser, "--log", None, "log file of the job; earlier attempts in it are kept")
-    path(parser, "--plan", None, "plan of the study", required=True)
-
-
-def data_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--data``."""
-    path(parser, "--data", None, "manifest of the prepared data set", required=True)
-
-
-def model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a job that reads a trained network."""
-    result_options(parser)
-    path(parser, "--model", None, "model.safetensors of the run", required=True)
-    data_option(parser)
-
-
-def device_options(parser: argparse.ArgumentParser) -> None:
-    """Add the device and threads of a process."""
-    # The device is not part of a fingerprint, so the workflow passes it through the environment.
-    # argparse checks a default that is text like an option, and only if the command has the option.
-    default = os.environ.get("CALGRID_DEVICE", "auto")
-    parser.add_argument("--device", type=device, metavar="|".join(DEVICES), default=default)
-    threads_option(parser, "CPU threads of this process")

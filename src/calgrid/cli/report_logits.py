@@ -3,23 +3,18 @@ Snakemake.
 """
 
 import argparse
+import importlib
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
-from calgrid.cli.jobs import write_part
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.jobs.aggregate import aggregate
-from calgrid.jobs.calibrate import calibrate
-from calgrid.jobs.import_logits import import_run
-from calgrid.papers.figures import write_figures
-from calgrid.papers.report import write_report
-from calgrid.papers.tables import write_tables
 from calgrid.progress import log
+from calgrid.storage.kinds import KINDS, Call
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.user_logits.ranking import usable
@@ -29,27 +24,15 @@ from calgrid.user_logits.reading import read_head_arrays
 def report_logits(options: argparse.Namespace) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
-    manifest = plan.manifest()
     plan.copy_plugins()
-    for key in plan.study.external:
-        taken, calibrated = plan.external(key), plan.calibrate(key)
-        logits = Path(taken.folder)
-        import_run(taken.spec, plan.study.external_files(key), logits, plan.inputs(taken))
-        given, out = plan.inputs(calibrated), Path(calibrated.folder)
-        calibrate(calibrated.spec, logits, out, options.threads, given=given)
-    records, read = {}, {}
+    for job in plan.jobs:
+        out, reads, given = Path(job.folder), tuple(map(Path, job.reads)), plan.inputs(job)
+        call = Call(job.spec, out, reads, given, threads=options.threads)
+        importlib.import_module(job.module).run(call)
     for name in SUMMARIES:
-        read[name] = plan.stage_inputs(name)
-        records[name] = Path(plan.stage_record(name))
-    given = read["aggregate"]
-    aggregate(manifest, records["aggregate"], options.threads, given=given)
-    parts = {
-        "tables": ("tables", write_tables),
-        "figures": ("figures", write_figures),
-        "report": ("report.html", write_report),
-    }
-    for name, (file, write) in parts.items():
-        write_part(manifest, read[name], records[name], file, write)
+        out, given = Path(plan.stage_record(name)), plan.stage_inputs(name)
+        call = Call(plan.manifest(), out, given=given, threads=options.threads)
+        importlib.import_module(KINDS[name].module).run(call)
     sys.stdout.write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 

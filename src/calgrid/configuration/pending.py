@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid.configuration.plan import RESULT_FILES, Job, Plan
+from calgrid.configuration.plan import Job, Plan
 from calgrid.storage.inputs import Content, listing, record_content
 from calgrid.storage.layout import MADE_FROM, SUMMARIES
 from calgrid.storage.records import CHECKSUM, INPUTS, MODEL
@@ -107,8 +107,8 @@ def _of_stage(plan: Plan, stage: str) -> _Result:
 
 
 def _files(job: Job[Any], model: bool) -> list[str]:
-    names = [*RESULT_FILES[job.rule], *([MODEL] if job.rule == "train" and model else [])]
-    return [f"{job.folder}/{name}" for name in names]
+    models = [f"{job.folder}/{MODEL}"] if job.rule == "train" and model else []
+    return [*job.files_of_result, *models]
 
 
 def _why(result: _Result, read: "_Reader") -> str:

@@ -7,7 +7,7 @@ its folder. Which jobs must run says :mod:`calgrid.configuration.pending`.
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -37,22 +37,21 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import specs
 from calgrid.storage.inputs import Inputs
+from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import (
     ID_LENGTH,
     MADE_FROM,
-    MANIFEST,
     OOD_GROUPS,
     OOD_PREFIX,
-    PROBE_TABLE,
     SPLITS,
+    SUMMARIES,
     TRAIN_SPLIT,
     RunKey,
     image_set_of,
     probe_job,
     sharing_rows,
 )
-from calgrid.storage.records import CALIBRATE, HISTORY, PREDICT, PREPARE, PROBE, TRAIN
-from calgrid.storage.schema import DRAWN, METRICS
+from calgrid.storage.schema import DRAWN
 from calgrid.storage.sources import source_digest
 from calgrid.training.protocol import TrainingProtocol
 
@@ -60,23 +59,6 @@ from calgrid.training.protocol import TrainingProtocol
 SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = {"device", "keep_models"}
-#: rule -> record and further files of its result that are missed if they are deleted
-RESULT_FILES = {
-    "data": (PREPARE, MANIFEST),
-    "train": (TRAIN, HISTORY),
-    "predict": (PREDICT,),
-    "import": (PREDICT,),
-    "ensemble": (PREDICT,),
-    "calibrate": (CALIBRATE, METRICS),
-    "probe": (PROBE, PROBE_TABLE),
-}
-#: stage of the study -> its module
-STAGES = {
-    "aggregate": "calgrid.jobs.aggregate",
-    "tables": "calgrid.papers.tables",
-    "figures": "calgrid.papers.figures",
-    "report": "calgrid.papers.report",
-}
 #: stage -> its templates, which are no modules
 TEMPLATES = {"tables": "table.html.j2", "report": "*.j2"}
 
@@ -87,14 +69,16 @@ class Job(Generic[specs.Spec]):
 
     Attributes
     ----------
-    rule : a key of :data:`RESULT_FILES`.
+    rule : a key of :data:`calgrid.storage.kinds.KINDS`.
     about : path of its run, or its data set or shift family.
     folder : folder of its result, whose name ends in the start of the fingerprint.
     log : its log, as the rules name it.
     spec : specification, with its fingerprint.
     code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
     files : path -> SHA-256 of each file or folder of the user that it reads.
+    module : module whose ``run`` makes it.
     above : jobs whose results it reads.
+    reads : files of these results, or an import's files of the user, as the job takes them.
     """
 
     rule: str
@@ -103,8 +87,10 @@ class Job(Generic[specs.Spec]):
     log: str
     spec: specs.Spec
     code: str
+    module: str
     files: Mapping[str, str] = field(default_factory=dict)
     above: "tuple[Job[Any], ...]" = ()
+    reads: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -119,12 +105,22 @@ class Job(Generic[specs.Spec]):
     @property
     def record(self) -> str:
         """Name of the record in its folder."""
-        return RESULT_FILES[self.rule][0]
+        return KINDS[self.rule].record
 
     @property
     def result(self) -> str:
         """Path of the record."""
         return f"{self.folder}/{self.record}"
+
+    @property
+    def files_of_result(self) -> list[str]:
+        """Record and further files that are missed if they are deleted."""
+        return [f"{self.folder}/{name}" for name in KINDS[self.rule].result]
+
+
+def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
+    """File of each result that the jobs below it take."""
+    return tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in jobs)
 
 
 #: what a specification, and the manifest, have of code, by whose content the fingerprint follows
@@ -180,8 +176,10 @@ class Plan:
             log,
             spec,
             fingerprint.code_digest(modules),
+            KINDS["data"].module,
             {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()},
-            () if base is None else (base,),
+            above := () if base is None else (base,),
+            _read_of(above),
         )
 
     @functools.cache
@@ -293,7 +291,8 @@ class Plan:
             "sources": list(files.values()),
             "fingerprint": "",
         }
-        return self._job("import", key, spec, ["calgrid.jobs.import_logits"], files=files)
+        modules, reads = ["calgrid.jobs.import_logits"], self.study.external_files(key)
+        return self._job("import", key, spec, modules, files=files, reads=tuple(map(str, reads)))
 
     @functools.cache
     def ensemble(self, key: RunKey) -> Job[specs.EnsembleSpec]:
@@ -397,27 +396,31 @@ class Plan:
 
     def _job(
         self,
-        rule: str,
+        kind: str,
         key: RunKey,
         spec: specs.Spec,
-        modules: Iterable[str],
+        modules: Sequence[str],
         name: str | None = None,
         *,
         files: Mapping[str, str] = MappingProxyType({}),
         above: Iterable[Job[Any]] = (),
+        reads: tuple[str, ...] = (),
     ) -> Job[specs.Spec]:
-        """Job of a run; sets the fingerprint of its specification, from the other keys and the
-        modules. Folder and log have the ``name`` of a probe, or else that of the rule.
+        """Job of a run, which the first of the modules makes; sets the fingerprint of its
+        specification, from the other keys and the modules. Folder and log have the ``name`` of a
+        probe, or else that of the kind.
         """
+        module, above = modules[0], tuple(above)
         modules = tuple(sorted(set(modules)))
         content = {option: value for option, value in spec.items() if option not in BY_CODE}
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
-        layout, name = self.study.layout, name or rule
+        layout, name = self.study.layout, name or kind
         # logits are in such a folder wherever they come from
-        made = "predict" if rule in ("import", "ensemble") else name
+        made = Path(KINDS[kind].record).stem if name == kind else name
         folder, log = layout.result(key, made, digest), layout.log(name, key.path, digest)
         code = fingerprint.code_digest(modules)
-        return Job(rule, key.path, folder, log, spec, code, files, tuple(above))
+        reads = reads or _read_of(above)
+        return Job(kind, key.path, folder, log, spec, code, module, files, above, reads)
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -548,14 +551,15 @@ class Plan:
     def counts(self) -> str:
         """Runs and jobs of the study in a sentence, the same in all commands."""
         jobs, runs = Counter(job.rule for job in self.jobs), len(self.study.evaluations)
-        jobs.update(list(STAGES))
+        jobs.update(SUMMARIES)
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
         return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
 
     def file(self) -> dict[str, Any]:
         """Content of the plan file, from which a job reads what it is to do and to read.
 
-        ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the digest
+        ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the module
+        that makes it, the files of results above it that it ``reads``, the digest
         of the code, whose modules ``code`` lists, and the user's ``files``, which records name
         relative to ``root``. ``sources`` has the digests of the bytes of code.
         ``rows`` has the identities of val and test of runs of banks, by the folders of the
@@ -571,10 +575,13 @@ class Plan:
                 "files": dict(job.files),
                 "root": root,
                 "plugins": self._copy(job.code),
+                "module": job.module,
+                "reads": list(job.reads),
             }
-        for name in STAGES:
+        for name in SUMMARIES:
             files, code = self._stage_files(name), self._stage_code(name)
-            inputs[name] = {"code": code, "files": files, "root": "", "plugins": self._copy(code)}
+            given = {"code": code, "files": files, "root": "", "plugins": self._copy(code)}
+            inputs[name] = {**given, "module": KINDS[name].module, "reads": []}
         codes: set[str] = set()
         for each in inputs.values():
             codes.add(each["code"])
@@ -609,7 +616,7 @@ class Plan:
 
     def copy_plugins(self) -> None:
         """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
-        codes = {job.code for job in self.jobs} | set(map(self._stage_code, STAGES))
+        codes = {job.code for job in self.jobs} | set(map(self._stage_code, SUMMARIES))
         for code in codes if plugins.in_use() else ():
             copies.publish(Path(self._copy(code)), fingerprint.modules_of(code))
 
@@ -655,7 +662,7 @@ class Plan:
 
     def _stage_code(self, name: str) -> str:
         """Digest of the code of a stage of the study."""
-        modules = [STAGES[name], *self._metric_modules]
+        modules = [KINDS[name].module, *self._metric_modules]
         if name == "aggregate":
             modules += DIAGNOSTICS
         elif name == "report":  # it shows what plugins say of their components

@@ -7,12 +7,13 @@ resume state. ``set-resources`` in a Snakemake profile overrides the constants.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from calgrid.configuration.study import Study
-from calgrid.storage.layout import run_key
+from calgrid.storage.kinds import DAY, KINDS, Need
+from calgrid.storage.layout import SUMMARIES, run_key
 from calgrid.training.protocol import TrainingProtocol
 
 #: data sets with images of more pixels on a side, or of unknown size, or with so many classes, are
@@ -22,53 +23,9 @@ LARGE_SIDE, LARGE_CLASSES = 64, 1000
 LARGE_FILES = 10**8
 #: added to the memory of a job on a GPU, for the libraries of CUDA (not measured)
 CUDA_MB = 4000
-#: the longest time limit, which most clusters allow
-DAY = 24 * 60
-#: threads that decode images
-DECODE_THREADS = 8
-
-
-@dataclass(frozen=True)
-class Need:
-    """What the first attempt at a job asks for: memory in MB, time in minutes, threads, and whether
-    it uses a GPU.
-    """
-
-    memory: int
-    minutes: int
-    threads: int = 1
-    gpu: bool = False
-
-
-# Memory is at least twice the largest peak of the kind of job in benchmarks/full_size.md, which
-# includes 200 MB for Snakemake on the node. Peaks of large trainings, predictions and probes were
-# not measured: they are the sizes of weights, images and activations.
-NEEDS: Mapping[str, Need] = {
-    "prepare": Need(1500, 120),
-    "weights": Need(4000, 60),
-    "train": Need(4000, DAY // 2, gpu=True),
-    "predict": Need(3000, 240, gpu=True),
-    "probe": Need(3000, 120, gpu=True),
-    "import": Need(2100, 30),
-    "ensemble": Need(2100, 30),
-    "calibrate": Need(2000, 120),
-    "aggregate": Need(1000, 60),
-    "tables": Need(1200, 30),
-    "figures": Need(1200, 30),
-    "report": Need(1200, 30),
-}
-LARGE_NEEDS: Mapping[str, Need] = {
-    **NEEDS,
-    "prepare": Need(4000, 480, DECODE_THREADS),
-    "train": Need(16_000, DAY, DECODE_THREADS, gpu=True),
-    "predict": Need(10_000, 480, DECODE_THREADS, gpu=True),
-    "probe": Need(10_000, 240, DECODE_THREADS, gpu=True),
-    "import": Need(8000, 30),
-    "ensemble": Need(13_000, 60),
-    "calibrate": Need(13_000, DAY // 2, 2),
-}
-#: an aggregation of at least ``MANY_RUNS`` runs
-LARGE_AGGREGATION = Need(4000, 60, 4)
+#: of published weights, in place of a training
+WEIGHTS = Need(4000, 60)
+#: runs of a large aggregation
 MANY_RUNS = 500
 #: memory of each process of an aggregation for each run of its largest setting (protocol, data
 #: set, backbone), added to the above; twice what benchmarks/scale.md measured
@@ -126,29 +83,29 @@ class Resources:
     def _need(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":
             return self._aggregation()
-        if job in ("tables", "figures", "report"):
-            return NEEDS[job]
-        if job == "prepare":
-            return self._of_data(wildcards.image_set)[job]
+        if job in SUMMARIES:
+            return KINDS[job].need
+        if job == "data":
+            return self._of_data(job, wildcards.image_set)
         key = run_key(wildcards)
         if key in self._study.external:
             size = sum(path.stat().st_size for path in self._study.external_files(key))
-            return (LARGE_NEEDS if size > LARGE_FILES else NEEDS)[job]
+            return KINDS[job].large if size > LARGE_FILES else KINDS[job].need
         if job == "train" and not isinstance(self._study.trained[key].protocol, TrainingProtocol):
-            return NEEDS["weights"]
-        return self._of_data(key.dataset)[job]
+            return WEIGHTS
+        return self._of_data(job, key.dataset)
 
     def _aggregation(self) -> Need:
-        runs = self._study.evaluations
-        need = LARGE_AGGREGATION if len(runs) >= MANY_RUNS else NEEDS["aggregate"]
+        runs, kind = self._study.evaluations, KINDS["aggregate"]
+        need = kind.large if len(runs) >= MANY_RUNS else kind.need
         settings = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
         largest = max(settings.values(), default=0)
         return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
 
     @functools.cache  # noqa: B019  (resources live as long as their process)
-    def _of_data(self, dataset: str) -> Mapping[str, Need]:
-        """Needs of jobs that read a data set or shift."""
+    def _of_data(self, job: str, dataset: str) -> Need:
+        """Need of a job that reads a data set or shift."""
         info = self._study.datasets.describe(dataset).info
         shape, classes = info.get("image_shape"), info.get("n_classes") or 0
         many_pixels = shape is None or max(shape[1:]) > LARGE_SIDE
-        return LARGE_NEEDS if many_pixels or classes >= LARGE_CLASSES else NEEDS
+        return KINDS[job].large if many_pixels or classes >= LARGE_CLASSES else KINDS[job].need

@@ -21,17 +21,16 @@ from calgrid import optional
 from calgrid.components import plugins
 from calgrid.configuration.papers import DIAGNOSTICS
 from calgrid.configuration.pending import Must, pending
-from calgrid.configuration.plan import RESULT_FILES, Plan
+from calgrid.configuration.plan import Job, Plan
 from calgrid.configuration.resources import Resources
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
-from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
+from calgrid.storage.kinds import KINDS
+from calgrid.storage.layout import SUMMARIES, RunKey, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL
 from calgrid.storage.schema import STUDY_FILES
 
-#: rules whose names differ from those of their jobs
-RULES = {"data": "prepare_data", "import": "import_external"}
 #: a file of this moment
 NOW = Path(".snakemake/outdated")
 #: device files of the GPU drivers; importing torch would take seconds
@@ -135,53 +134,19 @@ class Jobs:
             constraints[name] = alternatives(values)
         return constraints
 
-    def ids(self, rule: str) -> str:
-        """Regular expression of the ids of a rule's jobs, which tell its results from those of
+    def ids(self, kind: str) -> str:
+        """Regular expression of the ids of a kind's jobs, which tell its results from those of
         other rules with the same files.
         """
-        return alternatives(job.id for job in self.plan.jobs if job.rule == rule)
+        return alternatives(job.id for job in self.plan.jobs if job.rule == kind)
 
-    # inputs of jobs ----------------------------------------------------------------------------
+    @functools.cached_property
+    def _jobs(self) -> dict[str, Job[Any]]:
+        return {job.id: job for job in self.plan.jobs}
 
-    def _manifest(self, image_set: str, val_seed: int | None = None) -> str:
-        return f"{self.plan.data(image_set, val_seed).folder}/{MANIFEST}"
-
-    def data_base(self, wildcards: Any) -> list[str]:
-        """Manifest of the data set that a shift family corrupts."""
-        base = self.plan.study.datasets.base(wildcards.image_set)
-        return [self._manifest(base)] if base else []
-
-    def data(self, wildcards: Any) -> str:
-        """Manifest of the data set of a run."""
-        key = run_key(wildcards)
-        return self._manifest(key.dataset, self.plan.study.val_seed(key))
-
-    def first_stage(self, wildcards: Any) -> list[str]:
-        """Model of the first stage of a run, if it has one."""
-        first = self.plan.study.trained[run_key(wildcards)].first_stage
-        return [] if first is None else [f"{self.plan.train(first).folder}/{MODEL}"]
-
-    def model(self, wildcards: Any) -> str:
-        """Trained model of a run."""
-        return f"{self.plan.train(run_key(wildcards)).folder}/{MODEL}"
-
-    def shifts(self, wildcards: Any) -> list[str]:
-        """Manifests of the shift families of a run, in the order of its specification."""
-        names = self.plan.predict(run_key(wildcards)).spec["shifts"]
-        return [self._manifest(image_set_of(name)) for name in names]
-
-    def external_files(self, wildcards: Any) -> list[str]:
-        """Files of an external run."""
-        return list(map(str, self.plan.study.external_files(run_key(wildcards))))
-
-    def members(self, wildcards: Any) -> list[str]:
-        """Records of the logits of the members of an ensemble."""
-        members = self.plan.study.ensembles[run_key(wildcards)].members
-        return [self.plan.predicted(member).result for member in members]
-
-    def logits(self, wildcards: Any) -> str:
-        """Record of the logits of a run."""
-        return self.plan.predicted(run_key(wildcards)).result
+    def reads(self, wildcards: Any) -> list[str]:
+        """Files that a job takes, in the order in which it takes them."""
+        return list(self._jobs[wildcards.id].reads)
 
     @functools.cached_property
     def _priorities(self) -> dict[RunKey, int]:
@@ -194,20 +159,17 @@ class Jobs:
         """
         return self._priorities[run_key(wildcards)]
 
-    def results_of(self, *rules: str) -> list[str]:
-        """Files of the results of all jobs of some rules, without models and logits."""
-        files = []
-        for job in self.plan.jobs:
-            if job.rule in rules:
-                files += [f"{job.folder}/{name}" for name in RESULT_FILES[job.rule]]
-        return files
+    def results_of_runs(self) -> list[str]:
+        """Files of the results of all runs, without models and logits."""
+        runs = (job for job in self.plan.jobs if job.rule != "data")
+        return [name for job in runs for name in job.files_of_result]
 
     def prepared(self, _: Any) -> list[str]:
         """Files of prepared data that are there, or that a result needs."""
         files = []
         for job in self.plan.jobs:
             if job.rule == "data" and (Path(job.result).exists() or job.result in self._pending):
-                files += [f"{job.folder}/{name}" for name in RESULT_FILES["data"]]
+                files += job.files_of_result
         return files
 
     def models(self) -> list[str]:
@@ -219,7 +181,8 @@ class Jobs:
 
     def _result_files(self) -> list[Path]:
         """Files of all results that rules name, models among them."""
-        return list(map(Path, [*self.results_of(*RESULT_FILES), *self._models()]))
+        files = [name for job in self.plan.jobs for name in job.files_of_result]
+        return list(map(Path, [*files, *self._models()]))
 
     # files of the study ------------------------------------------------------------------------
 
@@ -258,7 +221,7 @@ class Jobs:
         forced = set()
         for job in self.plan.jobs:
             inside = any(name.startswith(f"{job.folder}/") for name in names)
-            if settings.forceall or inside or RULES.get(job.rule, job.rule) in names:
+            if settings.forceall or inside or (KINDS[job.rule].rule or job.rule) in names:
                 forced.add(job.result)
         for stage in SUMMARIES:
             record = self.record(stage)
@@ -266,7 +229,7 @@ class Jobs:
                 forced.add(record)
         return pending(self.plan, forced) if forced else self._unforced
 
-    def changed(self, rule: str) -> Callable[[Any], list[str]]:
+    def changed(self, kind: str) -> Callable[[Any], list[str]]:
         """Input function of a rule: inputs that make Snakemake run a job that must run.
 
         These are the records above it that are made again, and a file of this moment, because
@@ -274,18 +237,13 @@ class Jobs:
         """
 
         def of_job(wildcards: Any) -> list[str]:
-            record = self.record(rule) if rule in SUMMARIES else self._records[wildcards.id]
+            record = self.record(kind) if kind in SUMMARIES else self._jobs[wildcards.id].result
             if record not in self._pending:
                 return []
             must = self._pending[record]
             return [*must.above, *(self._now if must.there else [])]
 
         return of_job
-
-    @functools.cached_property
-    def _records(self) -> dict[str, str]:
-        """Record of each result by the id of its job."""
-        return {job.id: job.result for job in self.plan.jobs}
 
     @functools.cached_property
     def _now(self) -> list[str]:

@@ -29,6 +29,7 @@ from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
 from calgrid.storage.inputs import NOTHING, Inputs, listing
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     MANIFEST,
     PROBE_TABLE,
@@ -419,3 +420,8 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
         for content, names in ((record.get("spec", {}), FACTS), (record, RECORDED)):
             facts.update((name, content[name]) for name in names if name in content)
     return facts
+
+
+def run(call: Call) -> None:
+    """Collect the metrics of a study."""
+    aggregate(call.spec, call.out, call.threads, given=call.given)

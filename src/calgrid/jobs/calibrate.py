@@ -30,6 +30,7 @@ from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
@@ -236,3 +237,8 @@ def _with_means(
         totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)
     kept += [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals.values()]
     return kept + [mean_draws(rows, group, 0) for group, rows in of_groups(kept, groups)]
+
+
+def run(call: Call) -> None:
+    """Fit and score the calibrators of a job."""
+    calibrate(call.spec, call.reads[0].parent, call.out, call.threads, given=call.given)

@@ -15,6 +15,7 @@ from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import TRAIN
@@ -112,3 +113,16 @@ def _in_parts(prepared: Prepared, spec: TrainSpec) -> Prepared:
     train = prepared.splits["train"]
     parts: Any = distributed.PartOfBatches(train.images)
     return replace(prepared, splits={**prepared.splits, "train": replace(train, images=parts)})
+
+
+def run(call: Call) -> None:
+    """Train the run of a job in one of its processes."""
+    train(
+        call.spec,
+        call.reads[0].parent,
+        call.out,
+        given=call.given,
+        device=call.device,
+        threads=call.threads,
+        resume_every=call.resume_every,
+    )

@@ -15,6 +15,7 @@ from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result
@@ -135,3 +136,8 @@ def mean_prediction(predictions: Sequence[Array], pool: str) -> NDArray[np.float
     mean = np.mean(predictions, axis=0)
     logits = mean if pool == "logit" else logits_from_probabilities(mean)
     return logits.astype(np.float32)
+
+
+def run(call: Call) -> None:
+    """Pool the predictions of a job."""
+    ensemble(call.spec, [path.parent for path in call.reads], call.out, call.given)

@@ -9,6 +9,7 @@ from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     EXTERNAL_CHECKPOINT,
     RunKey,
@@ -98,3 +99,8 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path, given: Inputs) ->
         return provenance.job_record(facts, begin, "numpy")
 
     return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=given)
+
+
+def run(call: Call) -> None:
+    """Import the logits of a job."""
+    import_run(call.spec, call.reads, call.out, call.given)

@@ -30,6 +30,7 @@ from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     MANIFEST,
     OOD_PREFIX,
@@ -416,3 +417,19 @@ def grouped(conditions: Sequence[Condition]) -> Iterator[list[Condition]]:
             group = []
         group.append(condition)
     yield group
+
+
+def run(call: Call) -> None:
+    """Export the logits of a job."""
+    model, data, *images = call.reads
+    folders = [path.parent for path in images]
+    predict(
+        call.spec,
+        model,
+        data.parent,
+        call.out,
+        shifts=dict(zip(call.spec["shifts"], folders, strict=True)),
+        given=call.given,
+        device=call.device,
+        threads=call.threads,
+    )

@@ -12,6 +12,7 @@ from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import MODEL, PROBE
@@ -77,3 +78,17 @@ def probe(
         return environment.run_record(spec, clock() - begin, where)
 
     return make_result(out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)
+
+
+def run(call: Call) -> None:
+    """Measure the run of a job."""
+    model, data = call.reads
+    probe(
+        call.spec,
+        model,
+        data.parent,
+        call.out,
+        given=call.given,
+        device=call.device,
+        threads=call.threads,
+    )

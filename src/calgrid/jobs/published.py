@@ -23,6 +23,7 @@ from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
@@ -128,3 +129,9 @@ def _take_checkpoint(
     load_checkpoint(model, path)
     trusted = {"verified_by": "the checksum of its first use here; none is published"}
     return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}
+
+
+def run(call: Call) -> None:
+    """Take the weights of a job."""
+    data, given = call.reads[0].parent, call.given
+    take_weights(call.spec, data, call.out, given=given, data_root=call.root, threads=call.threads)

@@ -27,6 +27,7 @@ from calgrid.losses import build_loss
 from calgrid.procedures.network import build_network, to_device
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
@@ -168,3 +169,18 @@ def write_outputs(
         "last_batch": trainer.last_batch,
         "trained_parameters": sum(p.numel() for p in trainer.trained),
     }
+
+
+def run(call: Call) -> None:
+    """Train the run of a job."""
+    data, *first = call.reads
+    train(
+        call.spec,
+        data.parent,
+        call.out,
+        first_stage=first[0] if first else None,
+        given=call.given,
+        device=call.device,
+        threads=call.threads,
+        resume_every=call.resume_every,
+    )

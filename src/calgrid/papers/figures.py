@@ -10,6 +10,7 @@ from calgrid.papers.maccal.figures import FIGURES as MACCAL
 from calgrid.papers.smart.figures import FIGURES as SMART
 from calgrid.reporting import figures
 from calgrid.reporting.study import StudyData
+from calgrid.storage.kinds import Call, write_part
 
 FIGURES = (*figures.FIGURES, *FEDLAS, *MACCAL, *SMART)
 
@@ -28,3 +29,8 @@ def write_figures(
     for table in figure_lists(data, out):
         paths += table.write(out)
     return [*paths, index]
+
+
+def run(call: Call) -> None:
+    """Draw the figures of a study."""
+    write_part(call, "figures", write_figures)

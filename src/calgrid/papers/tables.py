@@ -11,6 +11,7 @@ from calgrid.papers.render import paper_table
 from calgrid.reporting import tables
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, named
+from calgrid.storage.kinds import Call, write_part
 
 
 def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
@@ -27,3 +28,8 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     """Write all tables: see :func:`calgrid.reporting.tables.write_tables`."""
     data = StudyData(study, manifest)
     return tables.write_tables(data, out, paper_tables(data, papers_of(manifest)))
+
+
+def run(call: Call) -> None:
+    """Write the tables of a study."""
+    write_part(call, "tables", write_tables)

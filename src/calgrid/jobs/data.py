@@ -1,0 +1,38 @@
+"""Job ``data``: prepare a data set or shift family; machine and duration stand outside the
+manifest.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from calgrid.datasets import prepare
+from calgrid.storage import provenance
+from calgrid.storage.kinds import Call
+from calgrid.storage.layout import MANIFEST
+from calgrid.storage.publish import make_result
+from calgrid.storage.records import FILES, PREPARE, Record, sha256_of
+
+
+def run(call: Call) -> None:
+    """Make the prepared images of a job."""
+    spec = call.spec
+    base = None if spec["base"] is None else Path(spec["base"])
+    results = {} if base is None else {base: {MANIFEST: sha256_of(base / MANIFEST)}}
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        prepare(
+            spec["image_set"],
+            folder,
+            call.root,
+            base,
+            spec["configured"],
+            call.threads,
+            spec.get("val_seed"),
+        )
+        facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
+        return provenance.job_record(facts, begin, "numpy", "scikit-learn", "Pillow")
+
+    inputs = call.given.of(results)
+    make_result(call.out, PREPARE, spec["fingerprint"], [MANIFEST], produce, inputs=inputs)
