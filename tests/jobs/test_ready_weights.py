@@ -22,6 +22,7 @@ from calgrid.backbones.imagenet import ImageNetResNet50
 from calgrid.backbones.small_images import SmallImageDenseNet
 from calgrid.backbones.weights import load_state, read_state
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.slow_checks import check_files_of_weights
 from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError, StateError
@@ -398,6 +399,16 @@ def test_a_file_that_names_its_outputs_must_have_the_classes_of_the_data_set(
     take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
     states, _ = load_checkpoint(tmp_path / "run/model.safetensors", spec["fingerprint"])
     assert states["last.model"]
+
+
+def test_weights_of_another_network_are_refused_before_any_job(own, tmp_path, refuses):
+    _, make = own
+    for n_classes in (10, 11):
+        state = timm.create_model("resnet10t", num_classes=n_classes).state_dict()
+        torch.save({"state_dict": state}, tmp_path / f"{n_classes}.pt")
+    check_files_of_weights(make("10.pt").study)
+    with refuses(ConfigError, "protocol 'own': ", "11.pt is that of another", "size mismatch"):
+        check_files_of_weights(make("11.pt").study)
 
 
 @pytest.mark.parametrize(
