@@ -70,7 +70,7 @@ def ties(
     compared, and those within one point of their best accuracy. With one seed only calibrators of a
     method are compared, on its network.
     """
-    found = {}
+    found: dict[str, set[Any]] = {}
     for metric in present(rows, metrics):
         deciding = find_metric(metric).decided_by
         if not deciding or not present(rows, [deciding]):
