@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import is_tensor, namespace
+from calgrid.calibrators._namespace import columns, is_tensor, namespace
 from calgrid.metrics.binning import inner_edges
 
 Array = NDArray[np.float64]
@@ -91,7 +91,7 @@ def bin_of(cuts: Array, scores: Array, right: bool = False) -> NDArray[np.intp]:
     search = namespace(scores).searchsorted
     if cuts.ndim == 1:
         return search(cuts, scores, right=right)
-    return search(cuts, scores.T.contiguous(), right=right).T
+    return search(cuts, columns(scores), right=right).T
 
 
 def look_up(table: Array, places: NDArray[np.intp]) -> Array:

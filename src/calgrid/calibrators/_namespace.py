@@ -36,7 +36,7 @@ def take(values: Any, index: Any) -> Any:
 
 def columns(values: Any) -> Any:
     """Return values ``(N, D)`` as ``(D, N)``, contiguous: the layout decides how products round."""
-    return values.T if is_tensor(values) else np.ascontiguousarray(values.T)
+    return values.T.contiguous() if is_tensor(values) else np.ascontiguousarray(values.T)
 
 
 def largest(values: Any, count: int) -> Any:

@@ -19,6 +19,8 @@ from calgrid.storage.atomic import write_bytes
 
 #: largest difference from NumPy
 TOLERANCE = 1e-6
+#: without types, which exclude inputs of any type
+OPERATORS: Any = opset18
 #: rows of the check
 CHECKED_ROWS = 100
 
@@ -96,11 +98,11 @@ def _searchsorted(sorted_sequence: Any, self: Any, right: bool = False, **_: Any
     """The number of cuts below each value, or with ``right`` at most each."""
     cuts = sorted_sequence
     if len(cuts.shape) == 2:
-        cuts = opset18.Unsqueeze(cuts, opset18.Constant(value_ints=[1]))
-    last = opset18.Constant(value_ints=[-1])
-    compare = opset18.LessOrEqual if right else opset18.Less
-    passed = compare(cuts, opset18.Unsqueeze(self, last))
-    return opset18.ReduceSum(opset18.Cast(passed, to=TensorProto.INT64), last, keepdims=0)
+        cuts = OPERATORS.Unsqueeze(cuts, OPERATORS.Constant(value_ints=[1]))
+    last = OPERATORS.Constant(value_ints=[-1])
+    compare = OPERATORS.LessOrEqual if right else OPERATORS.Less
+    passed = compare(cuts, OPERATORS.Unsqueeze(self, last))
+    return OPERATORS.ReduceSum(OPERATORS.Cast(passed, to=TensorProto.INT64), last, keepdims=0)
 
 
 def _drawn(calibrator: Calibrator) -> Any:

@@ -41,7 +41,7 @@ class CalibratorModule(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         #: its arrays become tensors
-        self.fitted = copy.copy(calibrator)
+        self.fitted: Any = copy.copy(calibrator)
         self.names = tuple(calibrator._state())
         for name, value in calibrator._state().items():
             self.register_buffer(f"fitted_{name}", torch.tensor(value))
@@ -80,11 +80,12 @@ class CalibratorModule(nn.Module):
             return self._probabilities(values)
         with warnings.catch_warnings():
             # sizes that a map reads are those of the fit
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             return self._probabilities(values)
 
     def _probabilities(self, values: Tensor) -> Tensor:
-        logits, of_probabilities = values.to(torch.float64), self.fitted.kind == "probabilities"
+        logits: Any = values.to(torch.float64)
+        of_probabilities = self.fitted.kind == "probabilities"
         if self.fitted.binary:
             is_column = logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
             if not is_tracing() and not is_column:
@@ -104,7 +105,7 @@ class CalibratorModule(nn.Module):
         logits = torch.where(logits < self.lowest, -torch.inf, logits)
         state: Any = {name: getattr(self, f"fitted_{name}") for name in self.names}
         self.fitted._load_state(state)
-        probabilities: Any = self.fitted._transform(logits / self.unit, None)
+        probabilities = self.fitted._transform(logits / self.unit, None)
         if not self.fitted.maps_impossible:
             probabilities = without_impossible(logits, probabilities)
         probabilities = torch.where(usable, probabilities, torch.nan)
