@@ -6,6 +6,7 @@ correct. The M = ``n_bins`` equal-width bins are (low, high]; a confidence of 0 
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -40,8 +41,7 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     >>> ece([[0.9, 0.1], [0.4, 0.6]], [0, 0], n_bins=5)
     0.35
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.mean_gap(sums))
+    return _of_bins(binning.mean_gap, probs, labels, n_bins)
 
 
 def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -51,8 +51,7 @@ def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its
     columns sum to its ECE).
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.mean_over(sums))
+    return _of_bins(binning.mean_over, probs, labels, n_bins)
 
 
 def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -61,8 +60,7 @@ def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters, errors and source as in :func:`o_ece`.
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.mean_under(sums))
+    return _of_bins(binning.mean_under, probs, labels, n_bins)
 
 
 def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -71,8 +69,7 @@ def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters and errors as in :func:`ece`. Source: Naeini et al., AAAI 2015.
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.largest_gap(sums))
+    return _of_bins(binning.largest_gap, probs, labels, n_bins)
 
 
 def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -81,8 +78,7 @@ def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019
     (equal-width bins here, for the same bins as :func:`ece`).
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.rms_gap(sums))
+    return _of_bins(binning.rms_gap, probs, labels, n_bins)
 
 
 def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -95,8 +91,7 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition
     5.1.
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.debiased_rms(sums))
+    return _of_bins(binning.debiased_rms, probs, labels, n_bins)
 
 
 def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -127,8 +122,7 @@ def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> f
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, section 5
     (L1 form of the code).
     """
-    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(binning.debiased_gap(sums))
+    return _of_bins(binning.debiased_gap, probs, labels, n_bins)
 
 
 def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -234,6 +228,16 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     sums = classwise_sums(check_probabilities(probs, labels), n_bins)
     errors = binning.mean_gap(sums)
     return math.fsum(errors) / len(errors)
+
+
+def _of_bins(
+    error: Callable[[binning.BinSums], NDArray[np.float64]],
+    probs: Probabilities,
+    labels: ArrayLike,
+    n_bins: int,
+) -> float:
+    """Error of the sums of equal-width bins."""
+    return float(error(binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
 def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:

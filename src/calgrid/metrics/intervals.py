@@ -89,6 +89,7 @@ from calgrid.metrics._chance import MOST_DRAWS, added_errors, chance_errors
 from calgrid.metrics._estimators import (
     MIN_ROWS,
     Draws,
+    Estimator,
     deciding_estimators,
     function_estimator,
     joined,
@@ -309,15 +310,9 @@ def resampled(
     ]
     if others or further:
         slow.append(function_estimator(predictions, [*others, *further], n_bins))
-    blocks, left = [], SMOOTH_RESAMPLES
-    for weights in _weights(n, n_resamples, seed):
-        blocks += [estimate(weights) for estimate in estimators]
-        if left > 0:
-            blocks += [estimate(weights[:left]) for estimate in slow]
-            left -= len(weights)
-    draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    found = _resampled(predictions, estimators, slow, n_bins, n_resamples, seed, further)
     chance = chance_errors(predictions, n_bins, min(n_resamples, MOST_DRAWS), seed)
-    return Resampled(_values(draws, predictions, n_bins, further), *draws, chance, n)
+    return found._replace(chance=chance)
 
 
 def resampled_means(
@@ -333,11 +328,32 @@ def resampled_means(
     """
     predictions = check_probabilities(probs, labels)
     estimators = deciding_estimators(predictions, check_bins(n_bins))
-    blocks = []
+    return _resampled(predictions, estimators, (), n_bins, n_resamples, seed)
+
+
+def _resampled(
+    predictions: Predictions,
+    estimators: Sequence[Estimator],
+    slow: Sequence[Estimator],
+    n_bins: int,
+    n_resamples: int,
+    seed: int,
+    further: Sequence[Metric] = (),
+) -> Resampled:
+    """Metrics of estimators and, for the first resamples, of slow ones."""
+    blocks, left = [], SMOOTH_RESAMPLES
     for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
+        if left > 0:
+            blocks += [estimate(weights[:left]) for estimate in slow]
+            left -= len(weights)
     draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
-    return Resampled(_values(draws, predictions, n_bins), *draws, {}, predictions.n_samples)
+    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
+    values = {
+        name: metrics[name].function(predictions, predictions.labels, n_bins)
+        for name in draws.values
+    }
+    return Resampled(values, *draws, {}, predictions.n_samples)
 
 
 def with_added(
@@ -363,16 +379,6 @@ def with_added(
         if lacking.get(LABELLED[name].needs, False):
             values[name] = np.full(n_resamples, np.nan)
     return Draws(values, noise)
-
-
-def _values(
-    draws: Draws, predictions: Predictions, n_bins: int, further: Iterable[Metric] = ()
-) -> dict[str, float]:
-    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {}
-    for name in draws.values:
-        values[name] = metrics[name].function(predictions, predictions.labels, n_bins)
-    return values
 
 
 def _weights(n_samples: int, n_resamples: int, seed: int) -> Iterator[Floats]:

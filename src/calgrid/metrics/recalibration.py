@@ -134,13 +134,11 @@ def possible(predictions: Predictions) -> NDArray[np.bool_]:
 @computed_once
 def nll_parts(predictions: Predictions) -> Tempered:
     """Refinement of each sample: its loss at the best temperature, without the optimism."""
-    (below, of_label), used = ascending(predictions), possible(predictions)
-    if used.all():
-        return tempered_at(best_temperature(below, of_label), below, of_label)
+    used = possible(predictions)
     loss, slope = nll_per_sample(predictions), np.zeros(predictions.n_samples)
     if not used.any():
         return Tempered(1.0, loss, slope, math.inf)
-    below, of_label = below[used], of_label[used]
+    below, of_label = (each[used] for each in ascending(predictions))
     found = tempered_at(best_temperature(below, of_label), below, of_label)
     loss[used], slope[used] = found.loss, found.slope
     # the mean over all samples
