@@ -288,28 +288,28 @@ def test_a_model_does_not_differ_from_itself():
 
 def test_the_linear_part_of_squared_ce_is_its_derivative():
     """By weights near 1, which stand for parts of samples."""
-    case, step = calibrated(300), 1e-6
+    case, step = calibrated(500), 1e-6
     bins = binning.residual_bins(metrics.check_probabilities(*case), 15)
 
     def weighted(w):
         count, sums = (np.bincount(bins.place, w * each, 15) for each in (1, bins.residual))
         square = np.bincount(bins.place, w**2 * bins.residual**2, 15)
-        return ((sums**2 - square) / np.maximum(count - 1, 1)).sum() / 300
+        return ((sums**2 - square) / np.maximum(count - 1, 1)).sum() / 500
 
     draws = metrics.resampled_metrics(*case, n_resamples=9)["squared_ce"]
     # others have further errors
-    for drawn, counts in zip(draws[::2], weights(300, 9)[::2], strict=True):
-        change = (weighted(1 + step * (counts - 1)) - weighted(np.ones(300))) / step
+    for drawn, counts in zip(draws[::2], weights(500, 9)[::2], strict=True):
+        change = (weighted(1 + step * (counts - 1)) - weighted(np.ones(500))) / step
         assert drawn == pytest.approx(metrics.squared_ce(*case) + change, abs=1e-7)
 
 
 @pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "over-confident"])
 def test_the_standard_error_of_squared_ce_is_its_deviation_over_test_sets(sharpening):
     """A plain bootstrap of a calibrated model gives up to 1.7 times the deviation."""
-    probs, labels = calibrated(300 * 400)
+    probs, labels = calibrated(500 * 300)
     probs = softmax(sharpening * np.log(probs))
-    sets = [(probs[i::400], labels[i::400]) for i in range(400)]
-    resamples = [intervals.resampled(*case, n_resamples=60) for case in sets[:40]]
+    sets = [(probs[i::300], labels[i::300]) for i in range(300)]
+    resamples = [intervals.resampled(*case, n_resamples=60) for case in sets[:30]]
     variances = [
         intervals.sampling_variance(each.drawn["squared_ce"], each.noise["squared_ce"])
         for each in resamples

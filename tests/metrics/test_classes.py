@@ -11,10 +11,10 @@ from calgrid.metrics.intervals import resampled
 
 
 def imbalanced(n=400):
-    """Probabilities with ties, and labels of four classes, the last with about 20 samples."""
+    """Probabilities with ties, and labels of four classes, the last with about 40 samples."""
     rng = np.random.default_rng(0)
     labels = rng.choice(4, n, p=[0.6, 0.3, 0.09, 0.01])
-    labels[:80] = np.arange(80) % 4
+    labels[:160] = np.arange(160) % 4
     scores = np.round(rng.normal(size=(n, 4)) + 2 * np.eye(4)[labels])
     probs = np.exp(scores)
     return probs / probs.sum(axis=1, keepdims=True), labels
@@ -74,7 +74,7 @@ def test_resamples_have_the_derivative(name):
 
 @pytest.mark.parametrize("name", ["balanced_accuracy", "macro_auroc"])
 def test_the_spread_of_resamples_is_that_over_test_sets(name):
-    probs, labels = calibrated(200 * 300)
+    probs, labels = calibrated(200 * 300, k=3, sharpness=1.0)
     sets = [(probs[i::300], labels[i::300]) for i in range(300)]
     deviation = np.std([getattr(metrics, name)(*case) for case in sets])
     drawn = [resampled(*case, n_resamples=100).drawn[name].var() for case in sets[:30]]

@@ -66,9 +66,9 @@ bias may be below 0, and then its interval contains both the estimate and 0. Tho
 programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. What
 ``Metric.needs`` names is needed for an interval and a verdict: the places of a few errors say
-little about those of others, and few samples of a class may all be right. A single sample has no
-intervals. The AUPR of errors is too high in a sample, and again in its resamples: its interval is
-moved down by twice the difference.
+little about those of others, and few samples of a class may all be right, or wrong. A single
+sample has no intervals. The AUPR of errors is too high in a sample, and again in its resamples: its
+interval is moved down by twice the difference.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -105,6 +105,7 @@ from calgrid.metrics.table import (
     ERRORS,
     FEWEST,
     FEWEST_EXPECTED,
+    FEWEST_RIGHT,
     LABELLED,
     OF_CLASSES,
     OOD,
@@ -369,14 +370,16 @@ def with_added(
     if "squared_ce" in noise:
         noise["squared_ce"] = noise["squared_ce"] + pairs
     n, right, sure = predictions.n_samples, predictions.correct.sum(), predictions.confidence.sum()
-    of_class = np.bincount(predictions.labels, minlength=predictions.probs.shape[1])
+    labels, k = predictions.labels, predictions.probs.shape[1]
+    of_class = np.bincount(labels, minlength=k)
+    right_of_class = np.bincount(labels, predictions.label_probs, k)
     lacking = {
         # where no more errors are expected than must be seen, those that are seen are too many
         ERRORS: min(right, n - right) < FEWEST or min(sure, n - sure) < FEWEST_EXPECTED,
-        OF_CLASSES: of_class.min() < FEWEST,
+        OF_CLASSES: of_class.min() < FEWEST or right_of_class.min() < FEWEST_RIGHT,
     }
     for name in LABELLED.keys() & values.keys():
-        if lacking.get(LABELLED[name].needs, False):
+        if any(fails and needed in LABELLED[name].needs for needed, fails in lacking.items()):
             values[name] = np.full(n_resamples, np.nan)
     return Draws(values, noise)
 

@@ -30,9 +30,10 @@ TOP_LABEL_ERRORS = (
     *("ks", "smce", "smece"),
 )
 #: what a set needs for an interval of some metrics
-FEWEST, FEWEST_EXPECTED = 20, 30
+FEWEST, FEWEST_EXPECTED, FEWEST_RIGHT = 20, 30, 15
 ERRORS = f"{FEWEST} errors and right predictions each ({FEWEST_EXPECTED} by the confidences)"
-OF_CLASSES = f"{FEWEST} samples of each class"
+OF_CLASSES = f"{FEWEST} samples of each class ({FEWEST_RIGHT} right by the probabilities)"
+OF_BOTH = f"{OF_CLASSES}, {ERRORS}"
 #: errors that no metric without bias stands for: tested as they are printed
 PRINTED_ERRORS = ("cece", "o_ece", "u_ece")
 #: probabilities (samples times classes) up to which slow metrics are computed
@@ -254,7 +255,7 @@ _ENTRIES = (
         "labelled",
         costly=True,
         slow=True,
-        needs=OF_CLASSES,
+        needs=OF_BOTH,
     ),
     _error(
         "ece",
@@ -398,7 +399,10 @@ _ENTRIES = (
     _lp("l1_iso", recalibration.l1_iso, "L1 error of all probabilities, found by isotonic maps"),
     _lp("l2_ts", recalibration.l2_ts, "L2 error of all probabilities, found by a temperature"),
     _lp("l2_iso", recalibration.l2_iso, "L2 error of all probabilities, found by isotonic maps"),
-    _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
+    replace(
+        _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
+        is_largest_gap=True,
+    ),
     _error(
         "smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"
     ),
