@@ -379,9 +379,9 @@ def _ranges(texts: Mapping[str, Sequence[str]]) -> str:
     said = []
     for same in alike.values():
         numbers = zip(*map(NUMBER.findall, same), strict=True)
-        first, *words = NUMBER.split(same[0])
+        first, *parts = NUMBER.split(same[0])
         spans = map(_span, numbers)
-        ranged = first + "".join(span + word for span, word in zip(spans, words, strict=True))
+        ranged = first + "".join(span + word for span, word in zip(spans, parts, strict=True))
         runs = list(dict.fromkeys(run for words in same for run in texts[words]))
         shown = runs if len(runs) <= FEW else [*runs[: FEW - 1], f"{len(runs) - FEW + 1} more"]
         said.append(f"{ranged.removesuffix('.')}: {text.listed(shown)}")
