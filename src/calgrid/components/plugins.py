@@ -84,7 +84,8 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured, _isolated  # noqa: PLW0603  (imports are global to the process)
-    sys.path[:] = [entry for entry in sys.path if entry != str(_isolated)]
+    if _isolated is not None:
+        _forget_imports(_isolated)
     _isolated = None
     before = _configured
     _configured = tuple((f"{where}[{n}]", Path(folder)) for n, folder in enumerate(folders))
@@ -93,6 +94,15 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     if in_use() and isolate and COPY not in os.environ:
         _isolated = Path(tempfile.mkdtemp(prefix="calgrid-"))
         atexit.register(shutil.rmtree, _isolated, ignore_errors=True)
+
+
+def _forget_imports(folder: Path) -> None:
+    """Import anew the packages that this process has imported from a folder."""
+    sys.path[:] = [entry for entry in sys.path if entry != str(folder)]
+    packages = {path.name for path in folder.iterdir()}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in packages:
+            del sys.modules[name]
 
 
 def export() -> None:
