@@ -12,6 +12,7 @@ import pytest
 
 from calgrid.cli import joblogs
 from calgrid.cli.main import main
+from calgrid.errors import ConfigError
 
 SENTENCE = "calgrid train: The checkpoint model.safetensors is damaged; delete it and run again."
 STOPPED = "calgrid train: Stopped by SIGTERM: the state is saved; run again to continue."
@@ -38,6 +39,22 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
     assert last.startswith("calgrid import: ")
     main(["metrics", "no.parquet"])
     assert "===" not in capsys.readouterr().err
+
+
+def test_the_log_has_the_traceback_of_the_cause_below_the_sentence(monkeypatch, capsys, tmp_path):
+    def fail(_):
+        try:
+            {}["a"]
+        except KeyError as error:
+            raise ConfigError("The loss 'mine' fails.") from error
+
+    monkeypatch.setattr("calgrid.cli.job.job", fail)
+    log = tmp_path / "train.log"
+    main(["job", "train", "--plan", "p", "--out", "o", "--log", str(log)])
+    log.write_text(text := capsys.readouterr().err)
+    _, said, *below = text.splitlines()
+    assert said == "calgrid train: The loss 'mine' fails." == joblogs.why([str(log)])
+    assert (below[0], below[-1]) == ("Traceback (most recent call last):", "KeyError: 'a'")
 
 
 def test_an_attempt_continues_the_log_of_those_before_which_snakemake_deletes(tmp_path):

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
-        _say(title, error)
+        _say(title, error, error.__cause__ if in_log and options.log else None)
         return EXIT_STOPPED if isinstance(error, StoppedError) else EXIT_USER
     except BrokenPipeError:  # the reader of the output (head, less) has closed it
         sys.stderr.close()
@@ -83,10 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _say(command: str, error: object) -> None:
+def _say(command: str, error: object, cause: BaseException | None = None) -> None:
+    """Write an error; below it, for a log, the traceback of its cause, such as that of a plugin."""
     sys.stderr.write(
         f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {visible_lines(error)}\n"
     )
+    if cause is not None:
+        traceback.print_exception(cause)
 
 
 def build_parser(names: Iterable[str] = ALL) -> argparse.ArgumentParser:
