@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.conftest import HOME, flip
+from tests.conftest import HOME, flip, later_stages
 
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
@@ -42,6 +42,7 @@ def results(tmp_path, monkeypatch):
 
     record = root / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
     replace_files(record, ["manifest.json", "metrics.parquet"], produce)
+    later_stages(root / "small")
     return root
 
 
@@ -64,7 +65,7 @@ def writing(*names):
 def test_intact_results_are_said_to_be_intact(results, capsys):
     assert main(["verify"]) == 0
     said = capsys.readouterr().out
-    assert "all intact: 2 results in results (studies: 'small'); 0 inputs" in said
+    assert "all intact: 2 results in results (studies: 'small'); 13 inputs" in said
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ class TestChain:
     def test_what_was_compared_is_counted(self, calibrated, capsys):
         assert main(["verify", "results/small"]) == 0
         said = capsys.readouterr().out
-        assert said.startswith("all intact: 2 results of study 'small'; 3 inputs compared")
+        assert said.startswith("all intact: 2 results of study 'small'; 16 inputs compared")
 
     def test_another_result_above_and_another_file(self, calibrated, results, capsys):
         shutil.rmtree(calibrated)
@@ -283,6 +284,55 @@ def test_an_unpacked_archive_is_verified(results, capsys):
     assert "archive/bank.json: damaged or missing: study.yaml" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["report.html", "tables/index.json", "study.yaml"])
+def test_an_edited_file_of_an_archive_is_named(results, capsys, name):
+    pack()
+    assert main(["verify", "bank.zip"]) == 0
+    assert "all intact: 2 results" in capsys.readouterr().out
+    place = name if name == "study.yaml" else f"small/{name}"
+    with zipfile.ZipFile("bank.zip") as archive:
+        content = {each: archive.read(each) for each in archive.namelist()}
+    with zipfile.ZipFile("edited.zip", "w") as archive:
+        for each, data in content.items():
+            archive.writestr(each, b"[1]" if each == place else data)
+    assert main(["verify", "edited.zip"]) == 2
+    said = capsys.readouterr()
+    assert name in said.out
+    assert "The archive edited.zip is damaged" in said.err
+
+
+@pytest.mark.parametrize("name", ["report.html", "tables", "figures"])
+def test_a_missing_part_of_a_study_is_named_and_neither_packed_nor_exported(results, capsys, name):
+    path = results / "small" / name
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    for record in (results / "small/.calgrid").glob(f"{Path(name).stem}-*.json"):
+        record.unlink()
+    assert main(["verify", "results/small"]) == 2
+    assert f"{Path(name).stem}-*.json: missing" in capsys.readouterr().out
+    assert pack() == 2
+    assert "belong together" in capsys.readouterr().err
+    assert not Path("bank.zip").exists()
+    assert main(["export", "results/small", "--csv", "numbers"]) == 2
+    assert not Path("numbers").exists()
+
+
+def test_tables_of_other_metrics_than_are_there_now_are_not_packed(results, capsys):
+    """As after a call of the rule ``aggregate`` alone."""
+    record = results / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
+    record.unlink()
+    manifest = (results / "small/manifest.json").read_text()
+
+    def produce(work):
+        (work / "manifest.json").write_text(manifest)
+        (work / "metrics.parquet").write_text("other metrics")
+        return {}
+
+    replace_files(record, ["manifest.json", "metrics.parquet"], produce)
+    assert pack() == 2
+    said = capsys.readouterr().err
+    assert "'tables' was made from other files of the study than are there now" in said
+
+
 def test_folders_of_this_machine_are_not_packed(results):
     record = results / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
     manifest = read_record(results / "small/manifest.json")
@@ -299,6 +349,7 @@ def test_folders_of_this_machine_are_not_packed(results):
 
     record.unlink()
     replace_files(record, ["manifest.json"], produce)
+    later_stages(results / "small")
     assert pack() == 0
     zipfile.ZipFile("bank.zip").extractall("archive")
     packed = read_record(Path("archive/small/manifest.json"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import (
     disk_error,
+    new_folder,
     read_json,
     replacing,
     require_writable,
@@ -187,3 +188,14 @@ def test_a_file_is_tried_before_it_is_written(tmp_path):
     assert names(tmp_path / "new") == []
     with pytest.raises(IsADirectoryError):
         require_writable(tmp_path)
+
+
+def test_a_new_folder_is_whole_or_not_there(tmp_path):
+    with pytest.raises(ValueError, match="half"), new_folder(tmp_path / "tables") as temporary:
+        (temporary / "a.csv").write_text("1")
+        raise ValueError("half")
+    assert not list(tmp_path.iterdir())
+    with new_folder(tmp_path / "tables") as temporary:
+        (temporary / "a.csv").write_text("1")
+        assert not (tmp_path / "tables").exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables", "a.csv"]

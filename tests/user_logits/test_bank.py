@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tests.conftest import flip
+from tests.conftest import flip, later_stages
 from tests.metrics.cases import softmax
 from tests.user_logits.user_files import npz
 
@@ -67,6 +67,7 @@ def run_study(home, name, external, **configuration):
         calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
     fingerprint = plan.summary_fingerprint("aggregate")
     aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
+    later_stages(Path(study.layout.file("")))
     return plan
 
 

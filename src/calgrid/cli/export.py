@@ -5,10 +5,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-from calgrid.cli.study_of import finished_study
+from calgrid.cli.study_of import finished_study, require_current
 from calgrid.errors import StateError
 from calgrid.optional import require
-from calgrid.storage.atomic import replacing, require_writable
+from calgrid.storage.atomic import new_folder, require_writable
 
 
 def export(options: argparse.Namespace) -> None:
@@ -43,21 +43,23 @@ def _study(source: Path, folder: Path) -> None:
     import pyarrow.parquet as pq
     from pyarrow import csv
 
-    from calgrid.reporting.results import load_study
+    from calgrid.reporting.results import opened
     from calgrid.storage.schema import STUDY_FILES
     from calgrid.storage.tables import with_words
 
     # the files of an archive exist as long as the study does
-    study = load_study(source if zipfile.is_zipfile(source) else finished_study(source))
+    study = opened(source if zipfile.is_zipfile(source) else finished_study(source))
+    require_current(study.folder, source)
     if folder.exists():
         raise StateError(f"{folder} exists already; give the name of a new folder.")
-    written = 0
+    tables: dict[str, pa.Table] = {}
     for name in STUDY_FILES:
         if not name.endswith(".parquet"):
             continue
         table = with_words(pq.read_table(study.data.verified(name)), encoded=False)
         if not any(pa.types.is_list(column.type) for column in table.schema):
-            with replacing(Path(folder, name).with_suffix(".csv")) as temporary:
-                csv.write_csv(table, temporary)
-            written += 1
-    sys.stdout.write(f"{folder}: {written} tables\n")
+            tables[Path(name).with_suffix(".csv").name] = table
+    with new_folder(folder) as temporary:
+        for name, table in tables.items():
+            csv.write_csv(table, temporary / name)
+    sys.stdout.write(f"{folder}: {len(tables)} tables\n")

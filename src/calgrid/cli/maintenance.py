@@ -5,6 +5,8 @@ import functools
 import itertools
 import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +18,11 @@ from calgrid.configuration.manifest import below_results, plans
 from calgrid.configuration.plan import Plan, matching_runs
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.reporting.text import count
-from calgrid.storage.inputs import inputs_now
+from calgrid.storage.inputs import inputs_now, why_not_current
 from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import BANK, HIDDEN, INPUTS, MODEL, Record, read_record
+from calgrid.user_logits.bank import check_unpacked
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -89,21 +92,41 @@ class _Verified:
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Read all results in a folder, or those of a study; name what is missing or damaged, and what
-    was made from other inputs than are there now.
+    """Read all results in a folder, in an archive, or of a study; name what is missing or damaged,
+    and what was made from other inputs than are there now.
 
     Raises
     ------
     StateError : something is missing, outdated, or damaged and not to be deleted.
+    ConfigError : there is no study, or files of an archive are to be deleted.
     """
-    place: Path = options.study
+    if not zipfile.is_zipfile(options.study):
+        _verify(options.study, options.delete)
+        return
+    archive: Path = options.study
+    if options.delete:
+        raise ConfigError(f"No file of the archive {archive} can be deleted; unpack it first.")
+    with tempfile.TemporaryDirectory(prefix="calgrid-") as folder:
+        try:
+            with zipfile.ZipFile(archive) as content:
+                check_unpacked(content, archive)
+                content.extractall(folder)
+            _verify(Path(folder), False)
+        except (zipfile.BadZipFile, CalgridError) as error:
+            raise StateError(
+                f"The archive {archive} is damaged or no archive of calgrid pack; take "
+                f"another copy, or pack the study again ({error})."
+            ) from None
+
+
+def _verify(place: Path, delete: bool) -> None:
     of_all = is_results(place)
     if of_all:
         results, verified = place, studies(place)
     else:
         verified = [study_folder(place)]
         results = verified[0].parent
-    found = _compared(results, verified, of_all, options.delete)
+    found = _compared(results, verified, of_all, delete)
     names = ", ".join(f"'{each.name}'" for each in verified)
     of = f"in {results} (studies: {names or 'none'})" if of_all else f"of study {names}"
     is_are = f"result {of} is", f"results {of} are"
@@ -111,14 +134,14 @@ def verify(options: argparse.Namespace) -> None:
     sys.stdout.write(
         f"{intact}{count(found.results, 'result')} {of}; {visible_lines(found.text())}\n"
     )
-    if found.damaged and not options.delete:
+    if found.damaged and not delete:
         raise StateError(
             f"{count(found.damaged, *is_are)} damaged: 'calgrid verify {place} --delete' removes "
             "what is damaged, and the next run computes it again."
         )
     if found.damaged:
         sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
-    if found.missing and options.delete:
+    if found.missing and delete:
         sys.stdout.write(f"{count(found.missing, *is_are)} missing; run again\n")
         found.missing = 0
     for number, state in (
@@ -149,6 +172,11 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
             for path in each.glob(f"{HIDDEN}/{name}-*.json"):
                 reason, record = _list_damage(each, path)
                 found.add(path, reason, record, Path())
+        finished = each in readable and (each / MANIFEST).is_file()
+        named = found.damaged or found.missing or found.outdated
+        if finished and not named and (why := why_not_current(each)):
+            found.outdated += 1
+            _report(each, why)
     if (results / BANK).is_file():  # an unpacked archive
         reason, _ = _list_damage(results, results / BANK)
         found.add(results / BANK, reason, None, None)
@@ -175,9 +203,10 @@ def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
             below = below_results(manifest, folder)
             if below.parts[0] == "runs" and not any((results / below).glob("*")):
                 yield results / below
-        record = f"{HIDDEN}/{SUMMARIES[0]}-*.json"
-        if not any(study.glob(record)):
-            yield study / record
+        for stage in SUMMARIES:
+            record = f"{HIDDEN}/{stage}-*.json"
+            if not any(study.glob(record)):
+                yield study / record
 
 
 def _data_roots(results: Path, studies: Iterable[Path]) -> dict[Path, Path]:

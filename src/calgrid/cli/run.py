@@ -19,11 +19,13 @@ import yaml
 
 from calgrid.cli import events, joblogs
 from calgrid.cli.colours import coloured
-from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder
+from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder, require_current
 from calgrid.configuration.home import home
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import replacing
+from calgrid.storage.inputs import why_not_current
+from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.records import HIDDEN
 
 #: rules that only collect others
@@ -34,6 +36,8 @@ LOOK, TERMINAL_INTERVAL, LOG_INTERVAL = 0.5, 2.0, 30.0
 #: options of Snakemake that say how many jobs run at once
 CORES = ("-c", "--cores", "-j", "--jobs", "--profile", "--workflow-profile")
 DRY_RUN = {"-n", "--dry-run", "--dryrun"}
+#: options of Snakemake with which files of the study need not be there at the end
+PARTIAL = DRY_RUN | {"-U", "--until", "-O", "--omit-from", "--batch", "-t", "--touch", "--unlock"}
 #: last lines of the log that are shown if Snakemake fails without a message of ours
 SHOWN_LINES = 12
 
@@ -224,14 +228,23 @@ def run(options: argparse.Namespace) -> None:
     if process.returncode == 0:
         if not stages.stages:
             screen.say("Nothing to be done.")
-        for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
-            if (study / path).is_file():
+        if _is_whole(options.snakemake):
+            require_current(study, study)
+        if not why_not_current(study):
+            for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
                 screen.say(f"{name + ':':8s} {(study / path).resolve()}")
         return
     if not said:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
         screen.say("\n".join(last))
     raise StateError(f"Snakemake ended with exit code {process.returncode}; its messages: {log}")
+
+
+def _is_whole(further: Sequence[str]) -> bool:
+    """Whether a call of Snakemake with these options makes all files of the study."""
+    if PARTIAL.intersection(option.split("=")[0] for option in further):
+        return False
+    return not any(option in SUMMARIES or "/" in option for option in further)
 
 
 def _command(configuration: Path, further: Sequence[str]) -> list[str]:

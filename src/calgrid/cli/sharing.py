@@ -7,9 +7,9 @@ have records of their own.
 """
 
 import argparse
-import functools
 import hashlib
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from calgrid.configuration.home import home
 from calgrid.configuration.manifest import below_results, of_any_place
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import MANIFEST, PLUGINS, record_of
+from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
@@ -58,9 +58,6 @@ def pack(options: argparse.Namespace) -> None:
     require_writable(options.archive)
     study = finished_study(options.study)
     manifest = read_record(study / MANIFEST, "manifest")
-    totals = summary_record(study, "aggregate")
-    if totals is None:
-        raise StateError(f"The study in {study} is not finished; run it first.")
     if "given" not in manifest:
         raise StateError(
             f"The study in {study} was made by an earlier version of calgrid; call snakemake with "
@@ -72,7 +69,7 @@ def pack(options: argparse.Namespace) -> None:
         below = below_results(manifest, folder)
         if below.parts[0] == "runs":
             folders.append(study.parent / below)
-    entries: dict[str, Path | str] = {**_sources(study), **_summaries(study, manifest, totals)}
+    entries: dict[str, Path | str] = {**_sources(study), **_summaries(study, manifest)}
     entries[STUDY_FILE] = _configuration(manifest["given"], entries, options.models)
     bank = {
         "schema": 1,
@@ -162,18 +159,27 @@ def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: boo
     return yaml.safe_dump(configuration, allow_unicode=True)
 
 
-def _summaries(study: Path, manifest: dict[str, Any], totals: Record) -> dict[str, Path | str]:
-    """Files of a study, of which manifest and record name no folder of this machine."""
+def _summaries(study: Path, manifest: dict[str, Any]) -> dict[str, Path | str]:
+    """Files and records of a study, of which manifest and records name no folder of this machine;
+    each record lists the others as they are packed.
+    """
     name, entries = manifest["configuration"]["study"], dict[str, Path | str]()
-    for record in [totals, *map(functools.partial(summary_record, study), ("tables", "report"))]:
-        if record is not None:
-            for file in record.files:
-                entries[f"{name}/{file}"] = record.verified(file)
-    text = _record(_portable(manifest))
-    inputs = {**totals.content[INPUTS], FILES: {}}
-    files = {**totals.files, MANIFEST: _facts(text)}
-    entries[f"{name}/{MANIFEST}"] = text
-    entries[f"{name}/{totals.name}"] = _record({**totals.content, FILES: files, INPUTS: inputs})
+    portable = _record(_portable(manifest))
+    facts = _facts(portable)
+    packed = {MANIFEST: facts["sha256"]}
+    for record in filter(None, (summary_record(study, stage) for stage in SUMMARIES)):
+        for file in record.files:
+            entries[f"{name}/{file}"] = record.verified(file)
+        files = {**record.files, **({MANIFEST: facts} if MANIFEST in record.files else {})}
+        results = dict(record.content[INPUTS]["results"])
+        if os.curdir in results:  # files of the study itself
+            read = results[os.curdir]
+            results[os.curdir] = {file: packed.get(file, read[file]) for file in read}
+        inputs = {**record.content[INPUTS], FILES: {}, "results": results}
+        content = {**record.content, FILES: files, INPUTS: inputs}
+        entries[f"{name}/{record.name}"] = _record(content)
+        packed[record.name] = digest_of(content)
+    entries[f"{name}/{MANIFEST}"] = portable
     return entries
 
 

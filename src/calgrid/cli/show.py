@@ -11,8 +11,9 @@ from calgrid.configuration.plan import matching_runs
 from calgrid.errors import ConfigError, visible_lines
 from calgrid.reporting.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import PREDICT, TRAIN
+from calgrid.storage.inputs import why_not_current
+from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.records import HIDDEN, PREDICT, TRAIN
 
 #: jobs with the results that are shown, and their records
 JOBS = {"train": TRAIN, "predict": PREDICT}
@@ -38,6 +39,9 @@ def _run(place: Path, pattern: str | None) -> Run:
     if pattern is None and any(path for job in JOBS for path in place.glob(f"{job}-*")):
         return Run.newest(place)
     study = study_folder(place)
+    finished = (study / MANIFEST).is_file() and (study / HIDDEN).is_dir()
+    if finished and (why := why_not_current(study)):
+        sys.stderr.write(f"calgrid show: the files of the study do not belong together: {why}.\n")
     manifest = last_manifest(study)
     runs = {RunKey(**run["key"]): run for run in manifest["runs"]}
     keys = list(runs) if pattern is None else matching_runs(runs, pattern)

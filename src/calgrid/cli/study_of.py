@@ -11,6 +11,7 @@ from calgrid.configuration.model import Config
 from calgrid.configuration.study import Study
 from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.errors import ConfigError, StateError
+from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.records import BANK, HIDDEN, read_record
 from calgrid.storage.schema import METRICS
@@ -44,17 +45,29 @@ def study_folder(place: Path) -> Path:
 
 
 def finished_study(place: Path) -> Path:
-    """Folder of the results of a finished study, named as in :func:`study_folder`.
+    """Folder of the results of a study whose files are all there and made from each other, named as
+    in :func:`study_folder`.
 
     Raises
     ------
     ConfigError : as in :func:`study_folder`.
-    StateError : the study is not finished.
+    StateError : the study is not finished, or its files are damaged or outdated.
     """
     study = study_folder(place)
     if not (study / MANIFEST).is_file():
         raise StateError(f"The study in {study} is not finished; run it first.")
+    require_current(study, study)
     return study
+
+
+def require_current(study: Path, place: Path) -> None:
+    """Raise StateError unless the files of a study are all there, intact and made from each other;
+    the message names its ``place``.
+    """
+    if why := why_not_current(study):
+        raise StateError(
+            f"The files of the study in {place} do not belong together: {why}; run it again."
+        )
 
 
 def configuration(place: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ PyTorch.
 
 import dataclasses
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -23,9 +24,10 @@ from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData, diffe
 from calgrid.reporting.table import Table
 from calgrid.reporting.tables import TABLES, built
 from calgrid.statistics import compare
+from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
-from calgrid.storage.records import BANK, read_record
+from calgrid.storage.records import BANK, HIDDEN, read_record
 from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
 from calgrid.user_logits.bank import check_unpacked
 
@@ -43,7 +45,20 @@ def load_study(path: str | Path) -> "Results":
     Raises
     ------
     DataError : the manifest is missing or damaged, or the archive has none.
+
+    Warns
+    -----
+    UserWarning : the files of the study are not all there, or not made from each other.
     """
+    study = opened(path)
+    # a copy of the files alone has no records
+    if (study.folder / HIDDEN).is_dir() and (why := why_not_current(study.folder)):
+        warnings.warn(f"The files of {study!r} do not belong together: {why}.", stacklevel=2)
+    return study
+
+
+def opened(path: str | Path) -> "Results":
+    """Open the results of a study as :func:`load_study`, without a look at their records."""
     path = Path(path)
     if not zipfile.is_zipfile(path):
         return Results(_packed_study(path) if (path / BANK).is_file() else path)

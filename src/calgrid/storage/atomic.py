@@ -34,6 +34,23 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
 
 
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; on success it becomes ``path``, which must not
+    exist or be empty. On any error nothing is left.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.rename(path)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def require_writable(path: Path) -> None:
     """Raise the error that writing ``path`` would, because of name, folder or permissions."""
     if path.is_dir():

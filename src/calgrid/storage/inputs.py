@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.components import copies, fingerprint
-from calgrid.errors import ConfigError, StateError
-from calgrid.storage.layout import SUMMARIES, record_of
-from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS
+from calgrid.errors import CalgridError, ConfigError, StateError
+from calgrid.storage.layout import MADE_FROM, SUMMARIES, record_of
+from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Record
 from calgrid.storage.sources import source_digest
 
 #: file of a result -> SHA-256, by the folder of the result
@@ -143,6 +143,30 @@ def inputs_now(
             yield str(above / name), sha256, now.get(name)
     for name, sha256 in inputs["files"].items():
         yield name, sha256, None if root is None else _digest_or_none(root / name)
+
+
+def why_not_current(study: Path) -> str:
+    """Why the metrics, tables, figures and report of a study are not all there, intact and made
+    from each other; empty if they are.
+
+    The results of runs above them are not read.
+    """
+    for stage, above in MADE_FROM.items():
+        records = list(Path(study, HIDDEN).glob(f"{stage}-*.json"))
+        if not records:
+            return f"the stage '{stage}' is missing"
+        if len(records) > 1:
+            return f"the stage '{stage}' has records of several versions"
+        try:
+            record = Record.read(study, f"{HIDDEN}/{records[0].name}")
+        except (CalgridError, OSError) as error:
+            return str(error)
+        if damaged := record.damaged():
+            return f"damaged or missing: {', '.join(damaged)}"
+        made_from = record.content.get(INPUTS, {}).get("results", {}).get(os.curdir, {})
+        if above and made_from != listing(study, above):
+            return f"the stage '{stage}' was made from other files of the study than are there now"
+    return ""
 
 
 def _digest_or_none(path: Path) -> str | None:
