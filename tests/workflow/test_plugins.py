@@ -95,7 +95,7 @@ def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_pat
     third.shell(found[1].replace("my_study", "tiny").replace("tiny.zip", "study.zip"))
     assert "train 2," in third.shell("calgrid check results/study.yaml")
     assert third.plan("results/study.yaml") == AGGREGATION
-    third.run("results/study.yaml", "aggregate")
+    third.run("results/study.yaml")
     ours, theirs = (
         pd.read_parquet(root / "results/tiny/summary.parquet") for root in (study.root, third.root)
     )

@@ -178,7 +178,7 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
             found.outdated += 1
             _report(each, why)
     if (results / BANK).is_file():  # an unpacked archive
-        reason, _ = _list_damage(results, results / BANK)
+        reason = _bank_damage(results, verified)
         found.add(results / BANK, reason, None, None)
     return found
 
@@ -250,6 +250,19 @@ def _list_damage(root: Path, path: Path) -> tuple[str, Record | None]:
         return str(error), None
     files = record.damaged()
     return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
+
+
+def _bank_damage(results: Path, studies: Iterable[Path]) -> str:
+    """Why an unpacked archive is damaged, empty if it is intact; files of its studies have records
+    of their own, and a further run replaces them.
+    """
+    try:
+        damaged = Record.read(results, BANK).damaged()
+    except (CalgridError, OSError) as error:
+        return str(error)
+    own = {study.name for study in studies}
+    files = [name for name in damaged if name.partition("/")[0] not in own]
+    return f"damaged or missing: {', '.join(files)}" if files else ""
 
 
 def _report(path: Path, reason: str) -> None:

@@ -210,12 +210,14 @@ def check_networks(study: Study) -> None:
     for key, run in study.trained.items():
         info = study.datasets.describe(key.dataset).info
         where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
-        size = cropped((info.get("image_shape") or (3,))[1:] or None, run.protocol, where)
-        network = (key.backbone, info.get("n_classes") or EXAMPLE_CLASSES, size)
+        shape = info.get("image_shape")
+        size = cropped(shape and shape[1:], run.protocol, where)
+        classes = info.get("n_classes") or EXAMPLE_CLASSES
+        network = (key.backbone, classes, size)
         if key.backbone.startswith("timm/") and size and network not in checked:
             from calgrid.backbones import timm  # noqa: PLC0415  (torch)
 
-            timm.check_images(*network)
+            timm.check_images(key.backbone, classes, size)
             checked.add(network)
 
 

@@ -64,7 +64,7 @@ def balanced_per_sample(predictions: Predictions) -> Floats:
 def auroc_per_sample(predictions: Predictions) -> Floats:
     """As :func:`balanced_per_sample` for the macro AUROC."""
     areas, change = class_auroc(predictions)
-    return _mean_of_seen(areas) + change / max(np.count_nonzero(~np.isnan(areas)), 1)
+    return _mean_of_seen(areas) + change / max(int(np.count_nonzero(~np.isnan(areas))), 1)
 
 
 @computed_once

@@ -80,7 +80,7 @@ class StudyData:
         self._verdicts: dict[Group, Mapping[tuple[str, ...], str]] = {}
 
     def rows(
-        self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]
+        self, name: str, group: Group | None = None, /, **where: str | int | Collection[str | int]
     ) -> pd.DataFrame:
         """Selected rows of a file, which may be larger than memory.
 
@@ -98,7 +98,7 @@ class StudyData:
         columns: Sequence[str],
         group: Group | None = None,
         /,
-        **where: str | int | Collection[str],
+        **where: str | int | Collection[str | int],
     ) -> pd.DataFrame:
         """Distinct combinations of values of ``columns`` in the rows of :meth:`rows`, in order of
         appearance.
