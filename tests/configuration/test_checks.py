@@ -422,7 +422,7 @@ SPLIT = {"test": "test.npz", "split_seed": 1, "kind": "logits"}
 class TestExternal:
     @pytest.fixture
     def external(self, home, tmp_path):
-        for name in ("val.npz", "test.npz", "test.npy"):
+        for name in ("val.npz", "test.npz", "test.tsv"):
             (tmp_path / name).touch()
         return lambda **runs: Study(
             {"study": "s", "data_root": str(tmp_path), "external": runs}, home
@@ -461,8 +461,8 @@ class TestExternal:
                 ["external.a.val_labels has no effect without 'val'"],
             ),
             (
-                {**SPLIT, "test": "test.npy"},
-                ["external.a.test: ", "test.npy must be .npz, .pt", "numpy.savez('logits.npz'"],
+                {**SPLIT, "test": "test.tsv"},
+                ["external.a.test: ", "test.tsv must be .npz, ", "pandas.read_csv("],
             ),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
             (
