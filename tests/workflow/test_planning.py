@@ -65,14 +65,14 @@ def test_a_file_of_the_study_is_made_again_by_its_name_if_another_configuration_
 
 def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
     finished.configure(
-        changed(backbones=["timm/test_vit.r160_in1k"], methods=["ce", "tst"]), "timm.yaml"
+        changed(backbones=["timm/test_resnet.r160_in1k"], methods=["ce", "tst"]), "timm.yaml"
     )
     done = finished.snakemake("--configfile", "timm.yaml", "-n", "--cores", "2")
     assert done.returncode == 0, done.stderr
-    folder = "results/runs/quick/digits/timm+test_vit.r160_in1k"
+    folder = "results/runs/quick/digits/timm+test_resnet.r160_in1k"
     for job in ("ce/seed1/train", "ce/seed1/predict", "tst/seed1/calibrate"):
         assert f"{folder}/{job}-" in done.stdout
-    assert "timm/test_vit" not in "".join(
+    assert "timm/test_resnet" not in "".join(
         re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE)
     )
 
