@@ -105,5 +105,5 @@ def test_configurations_and_published_numbers_are_in_the_wheel(run, study, tmp_p
             write_logits(path, Logits(np.arange(40, dtype=np.int32), labels, logits))
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({**config, "data_root": "data"}))
     (tmp_path / "data").mkdir(exist_ok=True)
-    assert " runs, " in run("calgrid", "check", "study.yaml", cwd=tmp_path)
+    assert " jobs (" in run("calgrid", "check", "study.yaml", cwd=tmp_path)
     assert (run.package / "py.typed").is_file()
