@@ -113,8 +113,8 @@ MUTATIONS = (
     Mutation(
         "Brier score: the label's term is not squared",
         "metrics",
-        "others.clip(min=0) + (1 - of_label) ** 2",
-        "others.clip(min=0) + (1 - of_label)",
+        "(squares - of_label**2).clip(min=0) + (1 - of_label) ** 2",
+        "(squares - of_label**2).clip(min=0) + (1 - of_label)",
         "tests/metrics",
     ),
     Mutation(

@@ -38,14 +38,12 @@ def test_commands_are_jobs_of_the_plan(kit, tmp_path):
     commands = [
         runs.train_command(first),
         runs.train_command(second, "cpu"),
-        runs.predict_command(second, model=runs.trained(first) / "model.safetensors"),
+        runs.predict_command(second),
     ]
     parsed = [build_parser().parse_args(list(map(str, command))) for command in commands]
     jobs = json.loads(runs.plan_file.read_text())["jobs"]
     assert {str(each.out) for each in parsed} <= set(jobs)
-    assert [each.command for each in parsed] == ["train", "train", "predict"]
-    assert parsed[1].first_stage == runs.trained(first) / "model.safetensors"
-    assert all(str(each.data.parent) in jobs for each in parsed)
+    assert [each.kind for each in parsed] == ["train", "train", "predict"]
 
 
 def test_a_subset_that_the_pictures_do_not_have_is_refused_at_once(kit, tmp_path):

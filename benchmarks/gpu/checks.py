@@ -4,6 +4,7 @@ import argparse
 import functools
 import hashlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,14 +164,14 @@ def against_cpu(precision: str, options: argparse.Namespace) -> Iterator[Figures
     """Compare an epoch of training, and the logits of a network, on this device and the CPU."""
     runs, on_cpu = copies(options)
     key = runs.key(f"one_{precision}", BACKBONE, "ce")
-    model = runs.trained(key) / MODEL
+    losses = []
     for made, on in ((runs, device()), (on_cpu, "cpu")):
         made.calgrid(*made.train_command(key, on))
-        made.calgrid(*made.predict_command(key, on, model))
-    here, there = (
-        pq.read_table(made.trained(key) / HISTORY)["train_loss"][0].as_py()
-        for made in (runs, on_cpu)
-    )
+        losses.append(pq.read_table(made.trained(key) / HISTORY)["train_loss"][0].as_py())
+        if made is on_cpu:  # both predict with the network of this device
+            shutil.copytree(runs.trained(key), on_cpu.trained(key), dirs_exist_ok=True)
+        made.calgrid(*made.predict_command(key, on))
+    here, there = losses
     loss = abs(here - there) / abs(there)
     logits, reference = (
         scores(made.predicted(key) / logits_file("last", "test")) for made in (runs, on_cpu)

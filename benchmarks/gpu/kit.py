@@ -151,7 +151,7 @@ class Runs:
         return ["job", "train", *self._common(self.trained(key), on)]
 
     def predict_command(self, key: RunKey, on: str | None = None) -> list[Any]:
-        """Arguments that predict val and test with the model of the run."""
+        """Arguments that predict val and test with the model of the run in its plan."""
         return ["job", "predict", *self._common(self.predicted(key), on)]
 
     def _common(self, out: Path, on: str | None) -> list[Any]:

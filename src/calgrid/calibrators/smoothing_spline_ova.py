@@ -197,9 +197,10 @@ class SmoothingSplineOneVsAll(Calibrator):
         self.knots = padded([each[1:-1] for each in knots], width - 2, np.inf)
         self.starts = padded([each[:-1] for each in knots], width - 1)
         pieces = [CubicSpline(*fit[:2], bc_type="natural") for fit in splines]
-        self.powers = np.stack(
-            [padded([each.c[power] for each in pieces], width - 1) for power in range(4)], axis=1
-        )
+        powers = []
+        for power in range(4):
+            powers.append(padded([each.c[power] for each in pieces], width - 1))
+        self.powers = np.stack(powers, axis=1)
         # beyond the ends
         outer = [each[[0, -1]] for each in knots]
         slopes = [spline(ends, 1) for spline, ends in zip(pieces, outer, strict=True)]

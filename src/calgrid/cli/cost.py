@@ -103,10 +103,8 @@ def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> l
     total = [0.0, 0.0, 0.0]
     for place, keys in runs.items():
         work = [costs.work(study, key) for key in keys]
-        trained, predicted = (
-            sum(each.trained for each in work),
-            sum(each.predicted for each in work),
-        )
+        trained = sum(each.trained for each in work)
+        predicted = sum(each.predicted for each in work)
         networks = sum(study.training[key] == key for key in keys)
         speed = speeds.get(place)
         seconds = (trained + predicted) / speed if speed else math.nan

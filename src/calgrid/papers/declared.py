@@ -287,14 +287,10 @@ def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
         for file in ("tables", "claims", "figures")
     )
     unchecked = [(each["text"], each["reason"]) for each in claims["unchecked"]]
-    return Paper(
-        name,
-        [PaperTable(name, **entry) for entry in tables],
-        [Claim(**entry) for entry in claims["claims"]],
-        unchecked,
-        [PrintedFigure(**_listed(entry)) for entry in figures],
-        own_protocols,
-    )
+    paper_tables = [PaperTable(name, **entry) for entry in tables]
+    checked = [Claim(**entry) for entry in claims["claims"]]
+    printed = [PrintedFigure(**_listed(entry)) for entry in figures]
+    return Paper(name, paper_tables, checked, unchecked, printed, own_protocols)
 
 
 def papers_of(manifest: Manifest) -> list[Paper]:

@@ -67,6 +67,7 @@ def write_report(
     for group in data.groups:
         grid.append(_grid_row(data, group))
         groups.append((data.label(group), list(map(data.named, findings(data, group)))))
+    answers = [entry for entry in tables if entry["category"] == SUMMARY]
     context = {
         "study": data.manifest["configuration"]["study"],
         "version": __version__,
@@ -78,7 +79,7 @@ def write_report(
         "questions": _questions(data, tables),
         "summarised": [entry for entry in tables if entry["summary"]],
         "level": f"{100 * data.level:g} %",
-        "answers": [entry for entry in tables if entry["category"] == SUMMARY],
+        "answers": answers,
         "headline": headline,
         "sections": _sections(tables, others),
         "paper_figures": PAPER_FIGURES,
