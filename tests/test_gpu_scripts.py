@@ -43,7 +43,7 @@ def test_commands_are_jobs_of_the_plan(kit, tmp_path):
     parsed = [build_parser().parse_args(list(map(str, command))) for command in commands]
     jobs = json.loads(runs.plan_file.read_text())["jobs"]
     assert {str(each.out) for each in parsed} <= set(jobs)
-    assert [each.kind for each in parsed] == ["train", "train", "predict"]
+    assert [each.job for each in parsed] == ["train", "train", "predict"]
 
 
 def test_a_subset_that_the_pictures_do_not_have_is_refused_at_once(kit, tmp_path):
