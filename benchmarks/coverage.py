@@ -587,8 +587,8 @@ The 14 cells take {cost["seconds"]:.0f} s of one core.
 - The range of use, of over-confident models with about one error in 1,000 samples: 20 to 62 % of
   the upper ends of calibration errors are below the truth. Errors that were not seen are in
   `squared_ce` alone, and not enough of them.
-- `brier_refinement`, of which there are no verdicts, misses on a side in 10 to 20 % of the sets of
-  200 and 500 samples of ten classes.
+- `brier_refinement` missed on a side in 10 to 20 % of the sets of 200 and 500 samples of ten
+  classes, and has no interval since.
 - Accuracy and NLL of equal networks differ in 5.6 and 6.6 % in the mean over the cells, with a
   standard error of 0.8 points; the highest shares are of 25 sets.
 - All but the range of use are older than lower ends that allow for chance, resamples for unseen

@@ -27,7 +27,7 @@ GUARDED = tuple(
 )
 DEBIASED = ("ece_debiased", "rmsce_debiased")
 #: from sums in single precision
-SINGLE = {"cece", "brier_calibration", "brier_refinement"}
+SINGLE = {"cece", "brier_calibration"}
 
 
 def weights(n, n_resamples, seed=0, stream=0):

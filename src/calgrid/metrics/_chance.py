@@ -221,8 +221,6 @@ def added_errors(
         beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
         of_sample["nll_refinement"] = beta * of_sample["nll"]
         of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
-    # the mean, which is half of what is added, is subtracted from its interval
-    of_sample["brier_refinement"] = 2 * of_sample["brier"]
     of_sample["aurc"] = _mean_tails(predictions, predictions.confidence[picked])
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]

@@ -53,7 +53,7 @@ at least as far from v as the quantile of 99 errors of a calibrated model, whose
 from the same probabilities. So it is 0 unless an error as large has a probability of at most the
 lower tail, however few errors there are. The L_p errors keep the directions of the sample.
 Further errors : every second resample of accuracy, balanced accuracy, top-5, NLL and its parts,
-Brier score, ``brier_refinement``, AURC and ``squared_ce`` has four more errors, where the model
+Brier score, AURC and ``squared_ce`` has four more errors, where the model
 deems them most probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact
 upper end of a Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American
 Statistician 1998, add four observations to a share for the same reason). So there is no verdict on
