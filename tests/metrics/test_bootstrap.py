@@ -255,6 +255,7 @@ def test_every_metric_has_an_entry_and_nan_stands_for_no_interval():
     found = metrics.bootstrap(*calibrated(200), n_resamples=20)
     assert list(found) == [metric.id for metric in LABELLED]
     assert {name for name, (low, high) in found.items() if np.isnan(low) and np.isnan(high)} == {
+        "brier_refinement",
         "ece_null",
         "mce",
     }
