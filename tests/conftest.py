@@ -72,7 +72,8 @@ def no_inherited_settings(monkeypatch):
 def without_plugins():
     """Other tests do not see the plugins of a test."""
     yield
-    os.environ.pop("CALGRID_PLUGINS", None)
+    for name in ("CALGRID_PLUGINS", "CALGRID_PLUGINS_COPY"):
+        os.environ.pop(name, None)
     plugins.use(())
     plugins.forget()
 

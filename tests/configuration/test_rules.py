@@ -164,9 +164,10 @@ def test_a_full_folder_for_temporary_files_is_named(variable, tmp_path, monkeypa
 
 
 def test_what_jobs_inherit(made, home, monkeypatch):
-    for name in ("CALGRID_DEVICE", "PYTHONPATH"):
+    for name in ("CALGRID_DEVICE", "PYTHONPATH", "PYTHONSAFEPATH"):
         monkeypatch.setenv(name, "before")
     monkeypatch.setenv("PATH", os.environ["PATH"])
     made.export_environment()
     assert os.environ["CALGRID_DEVICE"] == "auto"
+    assert os.environ["PYTHONSAFEPATH"] == "1"
     assert os.environ["PYTHONPATH"] == f"{home / 'src'}{os.pathsep}before"
