@@ -230,9 +230,10 @@ def run(options: argparse.Namespace) -> None:
             screen.say("Nothing to be done.")
         if _is_whole(options.snakemake):
             require_current(study, study)
-        if not why_not_current(study):
-            for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
-                screen.say(f"{name + ':':8s} {(study / path).resolve()}")
+        elif why_not_current(study):
+            return
+        for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
+            screen.say(f"{name + ':':8s} {(study / path).resolve()}")
         return
     if not said:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
