@@ -3,6 +3,7 @@ one stops.
 """
 
 import os
+import sys
 import tomllib
 
 import numpy as np
@@ -332,3 +333,17 @@ def test_a_loss_is_computed_before_any_job(
     config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
     with refuses(ConfigError, *parts):
         check_plugins(Study(config, home))
+
+
+def test_a_process_that_planned_with_plugins_finds_its_working_directory_again(
+    tmp_path, monkeypatch, without_plugins
+):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    before = list(sys.path)
+    plugins.use([tmp_path / "mine"], isolate=True)
+    plugins.importable("mine.losses.own")
+    assert str(tmp_path) not in sys.path
+    plugins.use(())
+    assert sys.path == before

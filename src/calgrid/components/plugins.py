@@ -55,6 +55,8 @@ class Plugin:
 _configured: tuple[tuple[str, Path], ...] = ()
 #: folder from which this process, which plans, imports plugins
 _isolated: Path | None = None
+#: entries of the search path of modules that an isolated process does without
+_hidden: list[str] = []
 _clear_caches: list[Callable[[], None]] = []
 
 
@@ -87,6 +89,8 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     if _isolated is not None:
         _forget_imports(_isolated)
     _isolated = None
+    sys.path[:0] = _hidden
+    _hidden.clear()
     before = _configured
     _configured = tuple((f"{where}[{n}]", Path(folder)) for n, folder in enumerate(folders))
     if before or _configured:  # files of a plugin may change in a process, those of calgrid do not
@@ -215,8 +219,10 @@ def importable(module: str) -> None:
     """Make the plugin of a module importable: from a copy alone in planning and in jobs."""
     copy = os.environ.get(COPY) or _isolated
     if copy:
-        hidden = ("", str(Path.cwd()), str(copy))  # nothing but the copy counts in fingerprints
-        sys.path[:] = [str(copy), *(entry for entry in sys.path if entry not in hidden)]
+        here = ("", str(Path.cwd()))  # nothing but the copy counts in fingerprints
+        _hidden.extend(entry for entry in sys.path if entry in here)
+        others = (entry for entry in sys.path if entry not in (*here, str(copy)))
+        sys.path[:] = [str(copy), *others]
     for plugin in () if copy else in_use():
         parent = str(plugin.folder.resolve().parent)
         is_its = module.startswith(f"{plugin.package}.") and not plugin.installed
