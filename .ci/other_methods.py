@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from calgrid.configuration.runs import registered_methods
+from calgrid.study.runs import registered_methods
 
 STUDY = "other_methods"
 #: configurations of the default study, and of the study with a grid of all methods

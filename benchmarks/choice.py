@@ -13,8 +13,8 @@ import numpy as np
 
 import pages
 from calgrid.calibrators import build_calibrator
+from calgrid.logits.ranking import choice, rank_calibrators, usable
 from calgrid.metrics import nll
-from calgrid.user_logits.ranking import choice, rank_calibrators, usable
 
 #: rows on which the calibrators are scored
 SCORED = 20_000

@@ -24,12 +24,12 @@ from torch.nn import functional as F
 
 import pages
 from calgrid.backbones import build_backbone
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import Prepared, open_prepared, prepare
 from calgrid.jobs.network import read_images, training_images
 from calgrid.jobs.train import build_trainer
 from calgrid.parallel import keep_freed_memory
+from calgrid.plan.plan import Plan
+from calgrid.study.study import Study
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest

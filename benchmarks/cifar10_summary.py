@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from calgrid import load_study
-from calgrid.reporting.results import Results
+from calgrid.report.results import Results
 from calgrid.storage.schema import SHIFT_SUMMARY
 
 COLUMNS = [

@@ -47,15 +47,15 @@ from calgrid import metrics
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.resources import Resources
-from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
 from calgrid.jobs.calibrate import FITS
+from calgrid.plan.plan import Plan
+from calgrid.plan.resources import Resources
 from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
+from calgrid.study.study import Study
 from posthoc import peak_mb
 from speed import HOME
 
@@ -155,7 +155,7 @@ Calibrations of the size of ImageNet, on made-up logits.
 ## Memory of jobs
 
 The largest job of each kind, with {NODE_MB} MB for the Snakemake on a node. The constants of
-[resources.py](../src/calgrid/configuration/resources.py) are at least twice these peaks.
+[resources.py](../src/calgrid/plan/resources.py) are at least twice these peaks.
 
 {pages.table("peak MB", peaks, studies)}
 

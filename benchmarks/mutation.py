@@ -210,10 +210,10 @@ MUTATIONS = (
     ),
     Mutation(
         "tables show fractions as percent",
-        "reporting",
+        "report",
         "return 100 * values if",
         "return 10 * values if",
-        "tests/reporting/test_text.py",
+        "tests/report/test_text.py",
     ),
 )
 

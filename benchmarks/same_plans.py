@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calgrid.configuration.home import home
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
-from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.errors import CalgridError
+from calgrid.plan.plan import Plan
+from calgrid.study.home import home
+from calgrid.study.study import Study
+from calgrid.study.yaml_files import read_configuration, with_plugins
 
 HERE = Path(__file__).resolve().parents[1]
 CONFIGURATIONS = ("config/*.yaml", "config/studies/*.yaml", "config/papers/*/study.yaml")

@@ -40,9 +40,9 @@ import yaml
 
 import null_stages
 import pages
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.plan.plan import Plan
 from calgrid.storage.records import read_record, write_record
+from calgrid.study.study import Study
 from speed import HOME, Figures
 
 LOSSES = (
@@ -150,7 +150,7 @@ and backbone); 3,544 numbers and 247 rows of resamples a run.
 {table("aggregation", {"rows of metrics": ",", **cost})}
 
 - For n runs: {law(figures.get("aggregation", {}))}, which is 1.6 MB for each run of a
-  condition. The job requests twice this memory (`configuration/resources.py`), and four processes
+  condition. The job requests twice this memory (`plan/resources.py`), and four processes
   from 500 runs on.
 - 10,000 runs, before there were resamples (2026-11-22, nothing else running): 47 and 54 s on the
   clock with two processes (354 and 359 MB each), 83 s with one (450 MB), the same bytes; 30,200,000

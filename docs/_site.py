@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from calgrid.components import registry
 from calgrid.components.options import Option
-from calgrid.configuration.model import Config
 from calgrid.metrics import METRICS
+from calgrid.study.model import Config
 from calgrid.training.protocol import TrainingProtocol
 
 HOME = Path(__file__).parents[1]
@@ -53,9 +53,9 @@ ADVICE = {
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
     *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.integrations.network"),
-    *("calgrid.reporting.results", "calgrid.user_logits.writing"),
+    *("calgrid.report.results", "calgrid.logits.writing"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
-    *("calgrid.user_logits.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
+    *("calgrid.logits.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(
         "calgrid.training.procedure",
         "calgrid.backbones.base",

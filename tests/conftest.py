@@ -13,15 +13,17 @@ import pytest
 from tests.workflow.dag import finished_grid
 
 from calgrid.components import plugins
+from calgrid.plan.plan import Plan
 from calgrid.storage.inputs import Inputs, listing
 from calgrid.storage.layout import MADE_FROM
 from calgrid.storage.publish import replace_files
+from calgrid.study.study import Study
 
 HOME = Path(__file__).parents[1]
 #: what takes minutes: begun first, so that the many short tests fill what is left
-LONG = ("tests/slurm/", "tests/reporting/", "tests/workflow/")
+LONG = ("tests/slurm/", "tests/report/", "tests/workflow/")
 #: folders whose tests run in one process, as they share a cluster, or studies that are slow to make
-TOGETHER = ("tests/slurm/", "tests/reporting/")
+TOGETHER = ("tests/slurm/", "tests/report/")
 
 
 def later_stages(study):
@@ -188,3 +190,21 @@ def flip(path, bit=None):
 
 def is_one_sentence(message):
     return "\n" not in message and message[-1] in ".?" and not re.search(r"[.?!] [A-Z]", message)
+
+
+@pytest.fixture
+def study(make_config, home):
+    """A study of some grids, each given by its changes of the smallest one; keyword arguments are
+    other keys.
+    """
+
+    def make(*grids, **changes):
+        blocks = [make_config(grid)["grids"][0] for grid in grids or [{}]]
+        return Study({"study": "small", "grids": blocks, **changes}, home)
+
+    return make
+
+
+@pytest.fixture
+def plan(study):
+    return lambda *grids, **changes: Plan(study(*grids, **changes))

@@ -28,7 +28,7 @@ ROOTS = {
     "train": ("jobs.train", "jobs.predict", *NETWORK),
     "probe": ("jobs.probe", "probes", *NETWORK),
     "calibrate": ("jobs.calibrate", "jobs.import_logits", "calibrators"),
-    "report": ("jobs.aggregate", "reporting"),
+    "report": ("jobs.aggregate", "report"),
 }
 #: packages that no calgrid module imports, with the library that does
 NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photographs with it"}}

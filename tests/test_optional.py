@@ -11,13 +11,13 @@ from tests.conftest import HOME
 from calgrid import load_study
 from calgrid import optional as extras
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.rules import Jobs
-from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import evaluate
 from calgrid.optional import EXTRAS, MissingLibraryError, say_extra
+from calgrid.plan.plan import Plan
+from calgrid.plan.rules import Jobs
 from calgrid.storage.records import write_record
+from calgrid.study.study import Study
 
 #: modules that are not named as their packages are
 PACKAGES = {"sklearn": "scikit-learn"}
@@ -79,7 +79,7 @@ def test_logits_lists_and_configurations_need_no_extra(core, home):
         f"codes += [main(['list', kind]) for kind in {kinds}]\n"
         f"codes += [main([command, {str(home / 'config/config.yaml')!r}]) for command in ('check', "
         f"'cost', 'status')]\n"
-        "import calgrid, calgrid.statistics, calgrid.user_logits.ranking; calgrid.load_study\n"
+        "import calgrid, calgrid.statistics, calgrid.logits.ranking; calgrid.load_study\n"
         "print(codes)\n"
     )
     assert printed.splitlines()[-1] == str([0] * (7 + len(kinds)))

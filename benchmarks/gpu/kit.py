@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import torch
 
 from calgrid import threads
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import Prepared, open_prepared
+from calgrid.plan.plan import Plan
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import write_record
+from calgrid.study.study import Study
 
 HOME = Path(__file__).resolve().parents[2]
 

@@ -34,7 +34,7 @@ LEAST, GRACE = 5, 5
 NAMES = ("piece", "seconds", "loop", "backbone", "precision")
 #: imported once, for all pieces
 PRELOADED = [
-    *("torch", "torchvision.transforms", "calgrid.configuration.plan", "calgrid.jobs.train"),
+    *("torch", "torchvision.transforms", "calgrid.plan.plan", "calgrid.jobs.train"),
 ]
 
 

@@ -28,12 +28,12 @@ from torchvision import transforms
 from calgrid import forkserver
 from calgrid.backbones import build_backbone
 from calgrid.components.registry import describe
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.jobs.train import build_trainer
+from calgrid.plan.plan import Plan
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import PREDICT, TRAIN
+from calgrid.study.study import Study
 from calgrid.training.environment import prepare
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.protocol import TrainingProtocol

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from calgrid.integrations.network import TrainedNetwork
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
-    from calgrid.reporting.diagram import plot_reliability
-    from calgrid.reporting.results import load_study
-    from calgrid.user_logits.writing import write_logits
+    from calgrid.logits.writing import write_logits
+    from calgrid.report.diagram import plot_reliability
+    from calgrid.report.results import load_study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,9 +29,9 @@ _MODULES = {
     "CalibratedEstimator": "calgrid.integrations.sklearn",
     "CalibratedModule": "calgrid.integrations.torch",
     "TrainedNetwork": "calgrid.integrations.network",
-    "load_study": "calgrid.reporting.results",
-    "plot_reliability": "calgrid.reporting.diagram",
-    "write_logits": "calgrid.user_logits.writing",
+    "load_study": "calgrid.report.results",
+    "plot_reliability": "calgrid.report.diagram",
+    "write_logits": "calgrid.logits.writing",
 }
 
 

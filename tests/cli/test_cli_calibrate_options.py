@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import write
 
 from calgrid.calibrators import load_calibrator
-from calgrid.user_logits.ranking import usable
+from calgrid.logits.ranking import usable
 
 FAST = ("--bootstrap", 0)
 

@@ -22,14 +22,14 @@ from calgrid.cli.commands.list import KINDS
 from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
-from calgrid.configuration import rules
-from calgrid.configuration.home import home
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.runs import registered_methods
-from calgrid.configuration.study import Study
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS
+from calgrid.plan import rules
+from calgrid.plan.plan import Plan
 from calgrid.storage.records import Record, write_record
+from calgrid.study.home import home
+from calgrid.study.runs import registered_methods
+from calgrid.study.study import Study
 from calgrid.training.interrupt import StoppedError
 
 REPORTS = ("aggregate", "tables", "figures", "report")

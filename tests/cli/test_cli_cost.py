@@ -3,14 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
-from tests.configuration.test_costs import CIFAR, CLEAN, VAL
+from tests.plan.test_costs import CIFAR, CLEAN, VAL
 
-from calgrid.configuration.costs import work
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
-from calgrid.configuration.yaml_files import read_configuration
 from calgrid.jobs import speed
+from calgrid.plan.costs import work
+from calgrid.plan.plan import Plan
 from calgrid.storage.records import TRAIN, write_record
+from calgrid.study.study import Study
+from calgrid.study.yaml_files import read_configuration
 
 
 def total(text):

@@ -11,12 +11,12 @@ from tests.conftest import HOME, flip, later_stages
 
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.plan.plan import Plan
 from calgrid.storage.inputs import Inputs, listing
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import MODEL, read_record, write_record
+from calgrid.study.study import Study
 
 RUN = "runs/digits/digits/resnet8/ce/seed1"
 CREATED = {"spec": {}, "finished": "2026-01-02T03:04:05+0000"}

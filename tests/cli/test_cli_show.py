@@ -6,7 +6,7 @@ import pytest
 
 from calgrid.jobs.import_logits import import_run
 from calgrid.metrics import evaluate
-from calgrid.reporting.run import reliability
+from calgrid.report.run import reliability
 from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.tables import write_frame
 

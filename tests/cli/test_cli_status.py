@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from calgrid.cli.joblogs import COMPLETE, MARK
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.plan.plan import Plan
 from calgrid.storage import locks
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, write_record
+from calgrid.study.study import Study
 
 LINE = "train digits/resnet8/ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left"
 GRID = {"methods": ["ce", "ls", "mbls", "fl3", "brier"]}

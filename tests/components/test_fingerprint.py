@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.plan.plan import Plan
 from calgrid.storage.layout import SUMMARIES
+from calgrid.study.study import Study
 
 PACKAGE = Path(fingerprint.__file__).parents[1]
 SOURCE = """
@@ -160,7 +160,7 @@ def test_closure_of_training_is_what_training_uses():
     kinds = ("loss", "procedure", "backbone", "calibrator", "dataset")
     components = {entry.module for kind in kinds for entry in registry.descriptions(kind).values()}
     assert components & used.keys() == {*roots} - {"calgrid.jobs.train"}
-    assert not {name.split(".")[1] for name in used} & {"metrics", "reporting", "statistics"}
+    assert not {name.split(".")[1] for name in used} & {"metrics", "report", "statistics"}
 
 
 @pytest.mark.parametrize("stage", ["train", "predict", "calibrate", "import_logits", "aggregate"])
@@ -169,9 +169,10 @@ def test_neutral_modules_are_in_no_closure(stage):
     assert not used & {
         "components",
         "errors",
+        "plan",
         "progress",
-        "configuration",
         "storage",
+        "study",
         "cli",
     }
 
@@ -225,8 +226,8 @@ PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from calgrid.components import fingerprint, plugins
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.plan.plan import Plan
+from calgrid.study.study import Study
 
 def fingerprints(config, home):
     study = Study(config, home)
@@ -313,11 +314,11 @@ EDITS = {
     "a calibrator that no run has": ("calibrators/smart.py", *EDIT, set()),
     "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "figures"}),
     "a probe that no run has": ("probes/masking.py", *EDIT, set()),
-    "a table": ("reporting/tables/costs.py", *EDIT, {"tables"}),
+    "a table": ("report/tables/costs.py", *EDIT, {"tables"}),
     "storage": ("storage/logits.py", *EDIT, set()),
     "the command line": ("cli/main.py", *EDIT, set()),
     "the registry": ("components/registry.py", *EDIT, set()),
-    "the configuration": ("configuration/plan.py", *EDIT, set()),
+    "the configuration": ("plan/plan.py", *EDIT, set()),
     "progress": ("progress.py", *EDIT, set()),
 }
 
@@ -364,7 +365,7 @@ def _moved_names(package):
     """New names of 200 modules that nothing names but import statements: in their package, or in
     another one that is as neutral.
     """
-    named = {"calgrid.configuration.plan", "calgrid.configuration.study"}  # in PROGRAM
+    named = {"calgrid.plan.plan", "calgrid.study.study"}  # in PROGRAM
     named |= {f"calgrid.components.{name}" for name in ("fingerprint", "plugins")}
     for path in [*package.rglob("*.py"), *package.rglob("*.yaml")]:
         text = path.read_text(encoding="utf-8")
@@ -372,7 +373,7 @@ def _moved_names(package):
             if "import " not in line:
                 named.update(NAMED.findall(line))
     kinds = {f"calgrid.{folder}" for folder in registry.KINDS.values()}
-    rooms = ("calgrid.training", "calgrid.jobs", "calgrid.statistics", "calgrid.reporting")
+    rooms = ("calgrid.training", "calgrid.jobs", "calgrid.statistics", "calgrid.report")
     rng, moved = random.Random(0), {}
     for path in sorted(package.rglob("*.py")):
         module = ".".join(["calgrid", *path.relative_to(package).with_suffix("").parts])

@@ -11,12 +11,12 @@ import pytest
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.components.options import read_range
-from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.runs import CalibratorCatalog, ComponentCatalog, MethodCatalog
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
 from calgrid.probes import build_probe
 from calgrid.procedures import build_procedure
+from calgrid.study.datasets import DatasetCatalog
+from calgrid.study.runs import CalibratorCatalog, ComponentCatalog, MethodCatalog
 
 
 def methods(variants):

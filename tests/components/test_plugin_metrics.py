@@ -17,14 +17,14 @@ from calgrid.components.metrics import (
     metric_names,
     plugin_metrics,
 )
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.slow_checks import check_plugins
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.logits.ranking import rank_calibrators
 from calgrid.metrics import METRICS, Metric, bootstrap, evaluate, resampled_metrics
 from calgrid.metrics.intervals import resample_weights
+from calgrid.plan.plan import Plan
 from calgrid.statistics import paired_bootstrap, summarise
-from calgrid.user_logits.ranking import rank_calibrators
+from calgrid.study.slow_checks import check_plugins
+from calgrid.study.study import Study
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
 #: mean confidence minus accuracy, which may be negative

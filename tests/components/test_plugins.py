@@ -14,9 +14,9 @@ from calgrid.backbones.catalogue import measured
 from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
 from calgrid.components.fingerprint import code_digests
-from calgrid.configuration.slow_checks import check_plugins
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.study.slow_checks import check_plugins
+from calgrid.study.study import Study
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
 CALIBRATOR = """

@@ -10,8 +10,8 @@ import zipfile
 from types import MappingProxyType
 
 from calgrid.components import registry
-from calgrid.configuration import datasets
 from calgrid.datasets import preparation
+from calgrid.study import datasets
 
 
 def write_tar(path, members, mode="w:gz"):

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from PIL import Image
 from tests.datasets.archives import write_files
 
-from calgrid.configuration.datasets import FACTS, DatasetCatalog
 from calgrid.datasets import open_prepared, prepare
+from calgrid.study.datasets import FACTS, DatasetCatalog
 
 
 def encoded(pixels, kind="PNG", **options):

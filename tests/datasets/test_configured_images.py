@@ -20,11 +20,11 @@ from tests.datasets.pictures import (
     write_parquet,
 )
 
-from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
 from calgrid.datasets._pictures import decode
 from calgrid.datasets._splits import stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.study.datasets import DatasetCatalog
 
 NAMES = ("ant", "bee", "cat")
 PARQUET = {"base": "image_parquet", "val_size": 9}

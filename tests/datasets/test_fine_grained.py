@@ -6,10 +6,10 @@ from tests.datasets.archives import expect, write_tar
 from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid.components import registry
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.errors import DataError
+from calgrid.plan.plan import Plan
+from calgrid.study.study import Study
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
 SPECIES = ["001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross"]

@@ -5,9 +5,9 @@ import pytest
 from tests.datasets.archives import write_files
 from tests.datasets.pictures import draw, encoded, prepared, write_parquet
 
-from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets._splits import draw_groups, stratified_order
 from calgrid.errors import ConfigError
+from calgrid.study.datasets import DatasetCatalog
 
 PATIENTS = np.repeat([f"p{number:02d}" for number in range(30)], [1, 2, 3] * 10)
 #: three classes, each patient with one of them

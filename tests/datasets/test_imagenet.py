@@ -11,15 +11,15 @@ from tests.conftest import HOME
 from tests.datasets.archives import expect, write_files, write_tar, write_zip
 from tests.datasets.pictures import colour, encoded, plain
 
-from calgrid.configuration.costs import image_counts
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import draw_fifth
 from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt
 from calgrid.datasets.imagenet_sketch import ImagenetSketch
 from calgrid.errors import ConfigError, DataError
+from calgrid.plan.costs import image_counts
+from calgrid.plan.plan import Plan
+from calgrid.study.study import Study
 
 #: numbers of the devkit from 1: another order than the sorted one; the fourth is no class but a
 #: group of classes

@@ -8,11 +8,11 @@ from tests.datasets.archives import expect, write_files, write_tar
 from tests.datasets.pictures import colour, plain
 
 from calgrid.components import registry
-from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import base, downloads, encoded, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
 from calgrid.errors import DataError, StateError
+from calgrid.study.datasets import DatasetCatalog
 
 #: three of the corruptions, in their archives
 ARCHIVES = {"noise.tar": ["gaussian_noise"], "blur.tar": ["motion_blur"], "weather.tar": ["fog"]}

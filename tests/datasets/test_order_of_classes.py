@@ -6,8 +6,8 @@ from tests.datasets.pictures import draw, encoded, prepared, write_folder, write
 from tests.datasets.test_configured_images import shifted
 
 from calgrid.class_names import names_of_labels
-from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import ConfigError, DataError
+from calgrid.study.datasets import DatasetCatalog
 
 FOLDERS = {"base": "image_folder", "val_size": 6}
 PARQUET = {"base": "image_parquet", "val_size": 6}

@@ -5,10 +5,10 @@ import pytest
 import scipy.io
 from tests.datasets.archives import expect
 
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets.svhn import Svhn
 from calgrid.errors import DataError
+from calgrid.study.study import Study
 
 SIZES = {"train": 27, "val": 3, "test": 12}
 

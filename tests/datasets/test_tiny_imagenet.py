@@ -11,14 +11,14 @@ from tests.datasets.archives import expect, write_tar, write_zip
 from tests.datasets.pictures import colour, plain
 
 from calgrid.components import registry
-from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import each_member, open_archive
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.tiny_imagenet import TinyImagenet
 from calgrid.errors import ConfigError, DataError
+from calgrid.plan.plan import Plan
+from calgrid.study.datasets import DatasetCatalog
+from calgrid.study.study import Study
 
 ROOT = "tiny-imagenet-200"
 #: as in the original, the list of the classes is not sorted

@@ -8,9 +8,9 @@ import pytest
 from tests.jobs.small import FAMILIES, HOME, predicted, small_study, trained
 
 from calgrid.components import registry
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import corruptions, preparation, prepare
+from calgrid.plan.plan import Plan
+from calgrid.study.study import Study
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ import timm
 import torch
 from tests.jobs.small import HOME, key, predicted, small_study, trained
 
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import train
+from calgrid.plan.plan import Plan
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
+from calgrid.study.study import Study
 
 NAME = "timm/test_resnet"
 

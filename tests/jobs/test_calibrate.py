@@ -12,8 +12,6 @@ from scipy.special import logsumexp
 from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.conformal import halves
@@ -23,12 +21,14 @@ from calgrid.jobs.scoring import Scorer, drawn_rows, output_of
 from calgrid.metrics import auroc, check_probabilities, evaluate
 from calgrid.metrics.conformal import conformal_quantile
 from calgrid.metrics.intervals import resampled_means
+from calgrid.plan.plan import Plan
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import METRIC_COLUMNS
 from calgrid.storage.tables import read_frame
+from calgrid.study.study import Study
 from calgrid.training.val_rows import rows_by_purpose
 
 SPLITS = ("val", "test")

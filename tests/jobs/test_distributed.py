@@ -15,14 +15,14 @@ from tests.jobs.small import HOME, command, small_study, write_plan
 
 from calgrid.cli import main
 from calgrid.components import plugins
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.jobs import distributed
 from calgrid.jobs.train import train
+from calgrid.plan.plan import Plan
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import RunKey
 from calgrid.storage.tables import read_frame
+from calgrid.study.study import Study
 
 MODULE = "calgrid.jobs.distributed"
 #: largest difference of weights, statistics of losses and means of the history after three epochs,

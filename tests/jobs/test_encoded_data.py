@@ -4,13 +4,13 @@ import numpy as np
 from tests.datasets.pictures import write_folder
 from tests.jobs.small import HOME, predicted, small_study, trained
 
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
 from calgrid.jobs.probe import probe
+from calgrid.plan.plan import Plan
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
+from calgrid.study.study import Study
 
 KEY = RunKey("quick", "own", "resnet8", "ce", 1)
 

@@ -9,17 +9,17 @@ from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
 from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.runs import ensemble_name
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import ensemble, mean_prediction
 from calgrid.metrics import evaluate
 from calgrid.metrics.table import OOD_NETWORK
+from calgrid.plan.plan import Plan
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.tables import read_frame
+from calgrid.study.runs import ensemble_name
+from calgrid.study.study import Study
 
 #: logits of two members and labels of a worked example
 A = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [2.0, 0.0]])

@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.logits.user_files import arrays, npz
 from tests.metrics.cases import softmax
-from tests.user_logits.user_files import arrays, npz
 
 from calgrid.errors import DataError, StateError
 from calgrid.jobs.import_logits import import_run
+from calgrid.logits.entry import split_rows
 from calgrid.storage.arrays import read_head
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.user_logits.entry import split_rows
 
 OUTPUTS = logits_files(["last"])
 KEY = {"protocol": "external", "dataset": "cifar10", "backbone": "vit", "method": "ce", "seed": 1}

@@ -9,17 +9,17 @@ import pytest
 from tests.jobs.small import HOME, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.errors import DataError
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
 from calgrid.jobs.label_counts import label_distribution
+from calgrid.logits.reading import read_any
 from calgrid.metrics import bootstrap_soft, evaluate_soft
+from calgrid.plan.plan import Plan
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.tables import read_frame
-from calgrid.user_logits.reading import read_any
+from calgrid.study.study import Study
 
 COUNTS = np.array([[3, 1, 0], [0, 5, 5], [1, 1, 2], [50, 0, 0]])
 

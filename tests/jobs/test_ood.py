@@ -6,14 +6,14 @@ from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
 
 from calgrid import metrics
 from calgrid.calibrators import load_calibrator
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ood import group_metrics, mean_draws, network_scores
 from calgrid.metrics.ood import energy, knn, max_logit, vim
+from calgrid.plan.plan import Plan
 from calgrid.storage.arrays import read_head
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.tables import read_frame
+from calgrid.study.study import Study
 
 GENERATOR = np.random.default_rng(0)
 HEAD = GENERATOR.normal(size=(3, 6)), np.zeros(3)

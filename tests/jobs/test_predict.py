@@ -11,17 +11,17 @@ import torch
 from tests.conftest import flip
 from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
 
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
 from calgrid.jobs.predict import predict
+from calgrid.plan.plan import Plan
 from calgrid.procedures.network import build_network
 from calgrid.storage.arrays import read_arrays, read_head, write_arrays
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
+from calgrid.study.study import Study
 from calgrid.training.procedure import Procedure
 
 predict_module = sys.modules[predict.__module__]

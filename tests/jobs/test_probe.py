@@ -12,13 +12,13 @@ import pytest
 from tests.jobs.small import CE, HOME, command, key, predicted, small_study, trained, write_plan
 
 from calgrid.components import registry
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.probe import probe
+from calgrid.plan.plan import Plan
 from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
+from calgrid.study.study import Study
 
 #: every probe, small
 PROBES = {

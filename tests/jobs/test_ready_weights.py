@@ -21,19 +21,19 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones.imagenet import ImageNetResNet50
 from calgrid.backbones.small_images import SmallImageDenseNet
 from calgrid.backbones.weights import load_state, read_state
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.slow_checks import check_files_of_weights
-from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.jobs.aggregate import _costs
 from calgrid.jobs.predict import predict
 from calgrid.jobs.published import take_weights
-from calgrid.reporting.provenance import _origin
+from calgrid.plan.plan import Plan
+from calgrid.report.provenance import _origin
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
+from calgrid.study.slow_checks import check_files_of_weights
+from calgrid.study.study import Study
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
 

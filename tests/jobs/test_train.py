@@ -10,12 +10,12 @@ import time
 import pytest
 from tests.jobs.small import HOME, command, key, small_study, train_arguments, trained
 
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs import network
+from calgrid.plan.plan import Plan
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.tables import read_frame
+from calgrid.study.study import Study
 
 LS = key("fedlas_ls")
 SAME = ("model.safetensors", "history.parquet", "samples.parquet")

@@ -14,7 +14,7 @@ from calgrid import CalibratedModule, TrainedNetwork
 from calgrid.calibrators import build_calibrator
 from calgrid.datasets import open_prepared
 from calgrid.errors import ConfigError, DataError
-from calgrid.reporting.run import Run
+from calgrid.report.run import Run
 from calgrid.storage.layout import Layout
 
 

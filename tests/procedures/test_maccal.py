@@ -13,14 +13,14 @@ from tests.training.test_trainer import run
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.runs import MethodCatalog
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.procedures.masked_linear import MaskedLinear, masked_layers
 from calgrid.storage.layout import RunKey
+from calgrid.study.datasets import DatasetCatalog
+from calgrid.study.runs import MethodCatalog
 from calgrid.training.data import Batch
 
 CLASSES, FEATURES = 4, 64

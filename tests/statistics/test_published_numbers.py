@@ -8,12 +8,12 @@ import pytest
 from tests.statistics.cases import frame, one
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.runs import registered_methods
 from calgrid.errors import DataError
 from calgrid.metrics import METRICS
 from calgrid.statistics import match_published, printed_numbers, summarise
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.storage.tables import read_published
+from calgrid.study.runs import registered_methods
 
 FOLDER = Path(__file__).parents[2] / "config" / "papers"
 PAPERS = ("fedlas", "maccal", "smart")

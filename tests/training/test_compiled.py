@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
-from calgrid.configuration.protocols import second_stage_of
 from calgrid.jobs.train import build_trainer
+from calgrid.study.protocols import second_stage_of
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.protocol import TrainingProtocol

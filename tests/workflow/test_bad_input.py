@@ -1,5 +1,5 @@
 """Bad input ends before any job with one clear sentence; what else is refused is tested in
-tests/configuration.
+tests/study.
 """
 
 import copy
@@ -9,8 +9,8 @@ import pytest
 from tests.datasets.pictures import write_parquet
 from tests.workflow.dag import CONFIG, HOME, changed
 
-from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.study.study import Study
 
 HOSTILE = [
     "$(touch hacked)",

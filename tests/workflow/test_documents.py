@@ -9,7 +9,7 @@ import yaml
 from tests.workflow.dag import HOME, examples
 
 from calgrid.components import plugins
-from calgrid.configuration.study import Study
+from calgrid.study.study import Study
 
 #: of the page on extending; the block in TOML is used by tests/test_plugins.py
 LANGUAGES = ("bash", "python", "yaml")

@@ -1,7 +1,7 @@
 """What a change makes Snakemake run again: exactly the branch that it touches.
 
 Which fingerprints a change of the configuration or an edit of the source changes is tested in
-tests/configuration and tests/test_fingerprint.py; here that Snakemake plans by them.
+tests/study and tests/test_fingerprint.py; here that Snakemake plans by them.
 """
 
 import os
@@ -37,7 +37,7 @@ def test_a_shift_family_more_plans_predictions_but_no_training(finished):
 
 
 def test_an_ood_set_and_a_template_plan_predictions_and_no_training(finished, edit):
-    edit("src/calgrid/reporting/report.html.j2", "</body>", "<p>changed</p></body>")
+    edit("src/calgrid/report/report.html.j2", "</body>", "<p>changed</p></body>")
     assert finished.plan() == {"report"}
     edit("src/calgrid/datasets/photos.py", "SHRINK = 2", "SHRINK = 3")
     expected = (

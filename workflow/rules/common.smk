@@ -11,12 +11,12 @@ from snakemake.settings.types import DeploymentMethod
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.cli import events
-from calgrid.configuration.yaml_files import read_configuration, with_plugins
-from calgrid.configuration.home import home
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.rules import Jobs
-from calgrid.configuration.slow_checks import check_all
-from calgrid.configuration.study import Study
+from calgrid.study.yaml_files import read_configuration, with_plugins
+from calgrid.study.home import home
+from calgrid.plan.plan import Plan
+from calgrid.plan.rules import Jobs
+from calgrid.study.slow_checks import check_all
+from calgrid.study.study import Study
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH, SUMMARIES
 

@@ -13,7 +13,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid import forkserver
 from calgrid.cli import events, joblogs
-from calgrid.configuration.rules import check_temporary_folder
+from calgrid.plan.rules import check_temporary_folder
 from calgrid.storage.publish import FORCED
 from calgrid.storage.records import write_record
 

@@ -27,6 +27,10 @@ from calgrid.cli.files import (
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
+from calgrid.logits.ranking import Ranked, choice, rank_calibrators, reference, usable
+from calgrid.logits.reading import predicted, read_head_arrays, share_rows
+from calgrid.logits.symptoms import impossible, of_labels, of_scores, symptoms
+from calgrid.logits.writing import write_csv
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
@@ -34,10 +38,6 @@ from calgrid.statistics.verdicts import NO_VERDICT
 from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
-from calgrid.user_logits.ranking import Ranked, choice, rank_calibrators, reference, usable
-from calgrid.user_logits.reading import predicted, read_head_arrays, share_rows
-from calgrid.user_logits.symptoms import impossible, of_labels, of_scores, symptoms
-from calgrid.user_logits.writing import write_csv
 
 #: mark of a calibrator with a fit that did not converge
 UNCONVERGED = "*"

@@ -16,8 +16,10 @@ from calgrid.cli.colours import coloured
 from calgrid.cli.files import read, warn
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
+from calgrid.logits.reading import predicted, row_keys
+from calgrid.logits.symptoms import of_labels, of_scores
 from calgrid.metrics import Output
-from calgrid.reporting.text import (
+from calgrid.report.text import (
     UNITS,
     count,
     format_metric,
@@ -29,8 +31,6 @@ from calgrid.reporting.text import (
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, NO_VERDICT, TIE
 from calgrid.storage.logits import Logits
-from calgrid.user_logits.reading import predicted, row_keys
-from calgrid.user_logits.symptoms import of_labels, of_scores
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from calgrid.cli.study_of import read_study
-from calgrid.configuration import costs
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError, ConfigError, unknown_id
+from calgrid.plan import costs
+from calgrid.plan.plan import Plan
 from calgrid.progress import Progress
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import TRAIN, read_record
+from calgrid.study.study import Study
 
 #: units and their size
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}

@@ -43,7 +43,7 @@ def _study(source: Path, folder: Path) -> None:
     import pyarrow.parquet as pq
     from pyarrow import csv
 
-    from calgrid.reporting.results import opened
+    from calgrid.report.results import opened
     from calgrid.storage.schema import STUDY_FILES
     from calgrid.storage.tables import with_words
 

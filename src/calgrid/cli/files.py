@@ -12,6 +12,8 @@ import numpy as np
 from calgrid.components import registry
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
+from calgrid.logits.reading import predicted, read_any
+from calgrid.logits.symptoms import symptoms
 from calgrid.metrics import (
     METRICS,
     Metric,
@@ -27,8 +29,6 @@ from calgrid.metrics import (
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
-from calgrid.user_logits.reading import predicted, read_any
-from calgrid.user_logits.symptoms import symptoms
 
 #: value of --calibrator that stands for all calibrators whose inputs are given
 ALL = "all"

@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from calgrid.components.validation import validated
-from calgrid.configuration.home import home
-from calgrid.configuration.model import Config
 from calgrid.errors import ConfigError
+from calgrid.study.home import home
+from calgrid.study.model import Config
 
 CONFIGURATION = """\
 # A small study of the embedded data set: minutes on two cores.
@@ -30,7 +30,7 @@ grids:
 """
 SNAKEFILE = """\
 # The workflow of the installed calgrid, with the study in config/config.yaml.
-from calgrid.configuration.home import home
+from calgrid.study.home import home
 
 
 include: home() / "workflow/Snakefile"

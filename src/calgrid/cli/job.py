@@ -9,12 +9,12 @@ from typing import Any
 
 from calgrid.cli.ends import OF_TORCHRUN
 from calgrid.components import plugins
-from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import specs
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.kinds import KINDS, Call
 from calgrid.storage.layout import MADE_FROM, RunKey
+from calgrid.storage.manifest import Manifest
 from calgrid.storage.records import read_record
 from calgrid.threads import set_threads
 

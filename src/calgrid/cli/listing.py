@@ -14,17 +14,17 @@ from calgrid.cli.commands.list import KINDS
 from calgrid.cli.study_of import read_study
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
-from calgrid.configuration.home import home
-from calgrid.configuration.model import FORMS, Config, External, OfStudy
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.protocols import ProtocolCatalog
-from calgrid.configuration.rules import gpu_here
-from calgrid.configuration.runs import ENSEMBLES, registered_methods
-from calgrid.configuration.slow_checks import check_all
-from calgrid.configuration.study import Study
-from calgrid.configuration.yaml_files import read_mapping
 from calgrid.errors import ConfigError, unknown_id, visible
+from calgrid.plan.plan import Plan
+from calgrid.plan.rules import gpu_here
 from calgrid.progress import log
+from calgrid.study.home import home
+from calgrid.study.model import FORMS, Config, External, OfStudy
+from calgrid.study.protocols import ProtocolCatalog
+from calgrid.study.runs import ENSEMBLES, registered_methods
+from calgrid.study.slow_checks import check_all
+from calgrid.study.study import Study
+from calgrid.study.yaml_files import read_mapping
 from calgrid.training.protocol import CHECKPOINT_EPOCHS, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
 

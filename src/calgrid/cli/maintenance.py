@@ -14,15 +14,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from calgrid.cli.study_of import is_results, manifests, read_study, studies, study_folder
-from calgrid.configuration.manifest import below_results, plans
-from calgrid.configuration.plan import Plan, matching_runs
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
-from calgrid.reporting.text import count
+from calgrid.logits.bank import check_unpacked
+from calgrid.plan.plan import Plan, matching_runs
+from calgrid.report.text import count
 from calgrid.storage.inputs import inputs_now, why_not_current
 from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
+from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import BANK, HIDDEN, INPUTS, MODEL, Record, read_record
-from calgrid.user_logits.bank import check_unpacked
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -341,7 +341,7 @@ def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
     """Folders of the results of some runs and of all runs that are made from them: those that test
     the same training, whose first stage they are, or ensembles of them.
 
-    The patterns are those of :func:`calgrid.configuration.plan.matching_runs`.
+    The patterns are those of :func:`calgrid.plan.plan.matching_runs`.
     """
     study, folders = plan.study, []
     for pattern in patterns:

@@ -10,13 +10,13 @@ import numpy as np
 
 from calgrid.cli.files import estimates, read, rows_of, says_and_right, warn
 from calgrid.errors import ConfigError
+from calgrid.logits.reading import predicted
+from calgrid.logits.symptoms import symptoms
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import Logits
-from calgrid.user_logits.reading import predicted
-from calgrid.user_logits.symptoms import symptoms
 
 #: probabilities, labels and lines under the name of a diagram
 Part: TypeAlias = tuple[np.ndarray, np.ndarray, str]
@@ -49,7 +49,7 @@ def reliability(options: argparse.Namespace) -> None:
     if options.plot:
         write_figure(options.plot, parts, options.bins)
         return
-    from calgrid.reporting.run import reliability as bins_of
+    from calgrid.report.run import reliability as bins_of
 
     for name, (probabilities, labels, lines) in parts.items():
         table = bins_of(probabilities, labels, options.bins)
@@ -91,8 +91,8 @@ def check_figure(path: Path | None) -> None:
 
 
 def write_figure(path: Path, parts: Mapping[str, Part], n_bins: int) -> None:
-    """Draw diagrams side by side; see :func:`calgrid.reporting.diagram.draw_reliability`."""
-    from calgrid.reporting.diagram import draw_reliability
+    """Draw diagrams side by side; see :func:`calgrid.report.diagram.draw_reliability`."""
+    from calgrid.report.diagram import draw_reliability
 
     figure = draw_reliability(parts, n_bins)
     with replacing(path) as temporary:

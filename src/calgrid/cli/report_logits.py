@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
-from calgrid.configuration.home import home
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.study import Study
+from calgrid.logits.ranking import usable
+from calgrid.logits.reading import read_head_arrays
+from calgrid.plan.plan import Plan
 from calgrid.progress import log
 from calgrid.storage.kinds import KINDS, Call
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.specs import EXTERNAL_READING
-from calgrid.user_logits.ranking import usable
-from calgrid.user_logits.reading import read_head_arrays
+from calgrid.study.home import home
+from calgrid.study.study import Study
 
 
 def report_logits(options: argparse.Namespace) -> None:

@@ -20,13 +20,13 @@ import yaml
 from calgrid.cli import events, joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder, require_current
-from calgrid.configuration.home import home
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import replacing
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.records import HIDDEN
+from calgrid.study.home import home
 
 #: rules that only collect others
 COLLECTING = ("all", "default")

@@ -2,7 +2,7 @@
 
 The archive is a folder of results with one study: its runs, its tables and its report. Beside them
 are the configuration, the sources of its plugins, and ``bank.json``: creators, licence, citation,
-the runs (:mod:`calgrid.user_logits.bank`), and the SHA-256 of all files outside of ``runs``, which
+the runs (:mod:`calgrid.logits.bank`), and the SHA-256 of all files outside of ``runs``, which
 have records of their own.
 """
 
@@ -22,11 +22,10 @@ from calgrid import __version__
 from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
 from calgrid.components import copies, plugins
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import below_results, of_any_place
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
+from calgrid.storage.manifest import below_results, of_any_place
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
@@ -40,6 +39,7 @@ from calgrid.storage.records import (
     read_record,
     summary_record,
 )
+from calgrid.study.home import home
 
 #: folder of the sources of plugins
 SOURCES = "plugins"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from calgrid.cli.reliability import check_figure
 from calgrid.cli.study_of import last_manifest, study_folder
-from calgrid.configuration.manifest import below_results
-from calgrid.configuration.plan import matching_runs
 from calgrid.errors import ConfigError, visible_lines
-from calgrid.reporting.run import Run, describe, draw
+from calgrid.plan.plan import matching_runs
+from calgrid.report.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.manifest import below_results
 from calgrid.storage.records import HIDDEN, PREDICT, TRAIN
 
 #: jobs with the results that are shown, and their records

@@ -19,9 +19,9 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.study_of import read_study
 from calgrid.components import fingerprint
-from calgrid.configuration.pending import FOLLOWS, Must, pending
-from calgrid.configuration.plan import Job, Plan, matching_runs
 from calgrid.errors import DataError, visible_lines
+from calgrid.plan.pending import FOLLOWS, Must, pending
+from calgrid.plan.plan import Job, Plan, matching_runs
 from calgrid.storage.locks import described, live_owner
 from calgrid.storage.records import INPUTS, Record
 

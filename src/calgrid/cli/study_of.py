@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import plans
-from calgrid.configuration.model import Config
-from calgrid.configuration.study import Study
-from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST
+from calgrid.storage.manifest import plans
 from calgrid.storage.records import BANK, HIDDEN, read_record
 from calgrid.storage.schema import METRICS
+from calgrid.study.home import home
+from calgrid.study.model import Config
+from calgrid.study.study import Study
+from calgrid.study.yaml_files import read_configuration, with_plugins
 
 #: configuration in an archive, and in the hidden folder of a study that was run by its folder
 STUDY_FILE = "study.yaml"

@@ -14,7 +14,7 @@ from calgrid.datasets.encoded import Scaling
 from calgrid.errors import DataError, unknown_id
 from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
-from calgrid.reporting.run import Run
+from calgrid.report.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import Layout, RunKey
 from calgrid.storage.records import MODEL
@@ -37,7 +37,7 @@ class TrainedNetwork(nn.Module):
 
     Parameters
     ----------
-    run : :meth:`calgrid.reporting.results.Results.run`. The folders ``runs`` and ``data`` must be
+    run : :meth:`calgrid.report.results.Results.run`. The folders ``runs`` and ``data`` must be
         beside the study.
     checkpoint : by default the first of those with logits.
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import StateError
 from calgrid.jobs.diagnostics import diagnostic_files
 from calgrid.jobs.summaries import (
@@ -39,6 +38,7 @@ from calgrid.storage.layout import (
     sharing_rows,
 )
 from calgrid.storage.logits import identity_of_rows, read_table
+from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
     CALIBRATE,

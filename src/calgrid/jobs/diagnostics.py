@@ -1,6 +1,6 @@
 """Data beside metrics: confidence bins, classes, and what modules of papers measure on fits.
 
-A specification names these modules (:data:`calgrid.configuration.papers.DIAGNOSTICS`). They are
+A specification names these modules (:data:`calgrid.study.papers.DIAGNOSTICS`). They are
 imported by name, measure calibrators that were fitted on val, and declare the columns of the files
 that they make.
 """

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from calgrid.logits.bank import BankRun, opened
+from calgrid.logits.entry import read_external
+from calgrid.logits.reading import read_head_arrays
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
@@ -21,9 +24,6 @@ from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import PREDICT
 from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
-from calgrid.user_logits.bank import BankRun, opened
-from calgrid.user_logits.entry import read_external
-from calgrid.user_logits.reading import read_head_arrays
 
 
 def import_run(

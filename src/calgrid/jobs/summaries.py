@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calgrid import __version__
-from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts
 from calgrid.statistics.shifts import mean_intervals
 from calgrid.statistics.summary import summarise_study
+from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.schema import (
     MEAN_SHIFT,
     METRICS,

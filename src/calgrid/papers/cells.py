@@ -19,7 +19,7 @@ from calgrid.papers.declared import (
 )
 from calgrid.papers.marks import marks, row_ranks
 from calgrid.papers.means import AXES, SECTION, cell_means, cell_runs
-from calgrid.reporting.study import UNCALIBRATED, StudyData, named_calibrators
+from calgrid.report.study import UNCALIBRATED, StudyData, named_calibrators
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (

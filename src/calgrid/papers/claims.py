@@ -19,9 +19,9 @@ from calgrid.papers.run_tests import (
     claim_tests,
     claim_verdict,
 )
-from calgrid.reporting import text
-from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.report import text
+from calgrid.report.study import StudyData
+from calgrid.report.table import Cell, Section, Table, words
 from calgrid.statistics.verdicts import decided_by
 
 HEADER = (

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from calgrid.configuration.home import home
-from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import PUBLISHED, paper_folder
-from calgrid.configuration.yaml_files import read_yaml
 from calgrid.metrics import METRICS
+from calgrid.storage.manifest import Manifest
+from calgrid.study.home import home
+from calgrid.study.papers import PUBLISHED, paper_folder
+from calgrid.study.yaml_files import read_yaml
 
 Value = str | int
 #: some coordinates of a cell
@@ -263,7 +263,7 @@ class PrintedFigure:
 @dataclass(frozen=True)
 class Paper:
     """A paper; ``unchecked`` are claims that no comparison of cells can decide, each with the
-    reason; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`.
+    reason; ``own_protocols``: see :func:`calgrid.study.papers.own_protocols`.
     """
 
     name: str

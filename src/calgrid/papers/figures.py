@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calgrid.configuration.manifest import Manifest
 from calgrid.papers.fedlas.figures import FIGURES as FEDLAS
 from calgrid.papers.lists import figure_lists
 from calgrid.papers.maccal.figures import FIGURES as MACCAL
 from calgrid.papers.smart.figures import FIGURES as SMART
-from calgrid.reporting import figures
-from calgrid.reporting.study import StudyData
+from calgrid.report import figures
+from calgrid.report.study import StudyData
 from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.manifest import Manifest
 
 FIGURES = (*figures.FIGURES, *FEDLAS, *MACCAL, *SMART)
 
@@ -22,7 +22,7 @@ def write_figures(
 
     For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed
     figures and ours. Returns the paths of the files written, the index last; see
-    :func:`calgrid.reporting.figures.write_figures`.
+    :func:`calgrid.report.figures.write_figures`.
     """
     data = StudyData(study, manifest)
     *paths, index = figures.write_figures(data, out, FIGURES, formats)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from calgrid.papers.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
-from calgrid.reporting import text
-from calgrid.reporting.index import PAPER_FIGURES, FigureEntry, read_index
-from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.report import text
+from calgrid.report.index import PAPER_FIGURES, FigureEntry, read_index
+from calgrid.report.study import StudyData
+from calgrid.report.table import Cell, Section, Table, words
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
@@ -41,7 +41,7 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> 
 
     Parameters
     ----------
-    drawn : index entries of the study's figures (see :func:`calgrid.reporting.index.read_index`).
+    drawn : index entries of the study's figures (see :func:`calgrid.report.index.read_index`).
     """
     rows, cells = [], []
     for wanted in paper.figures:

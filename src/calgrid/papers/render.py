@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Manifest
 from calgrid.papers.cells import NUMBERS, PRINTED, FilledTable
 from calgrid.papers.declared import COORDINATES, Paper, PaperTable
 from calgrid.papers.marks import BEST, SECOND
 from calgrid.papers.means import SECTION
-from calgrid.reporting import text
-from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.report import text
+from calgrid.report.study import StudyData
+from calgrid.report.table import Cell, Section, Table, words
+from calgrid.storage.manifest import Manifest
 from calgrid.storage.schema import DRAWN
 
 AXES = {

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from calgrid.configuration.manifest import Manifest
 from calgrid.papers.lists import figure_lists
-from calgrid.reporting import html
-from calgrid.reporting.study import StudyData
+from calgrid.report import html
+from calgrid.report.study import StudyData
 from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.manifest import Manifest
 
 
 def write_report(study: Path, manifest: Manifest, out: Path) -> None:
-    """Write the report of a study: see :func:`calgrid.reporting.html.write_report`."""
+    """Write the report of a study: see :func:`calgrid.report.html.write_report`."""
     data = StudyData(study, manifest)
     html.write_report(data, out, figure_lists)
 

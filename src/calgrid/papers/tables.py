@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calgrid.configuration.manifest import Manifest
 from calgrid.papers.cells import filled_tables
 from calgrid.papers.claims import claims_table
 from calgrid.papers.declared import Paper, papers_of
 from calgrid.papers.render import paper_table
-from calgrid.reporting import tables
-from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Table, named
+from calgrid.report import tables
+from calgrid.report.study import StudyData
+from calgrid.report.table import Table, named
 from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.manifest import Manifest
 
 
 def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
@@ -25,7 +25,7 @@ def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
 
 
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
-    """Write all tables: see :func:`calgrid.reporting.tables.write_tables`."""
+    """Write all tables: see :func:`calgrid.report.tables.write_tables`."""
     data = StudyData(study, manifest)
     return tables.write_tables(data, out, paper_tables(data, papers_of(manifest)))
 

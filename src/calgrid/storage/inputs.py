@@ -3,7 +3,7 @@
 A plan names the content of the user's files and of the code, and a fingerprint follows it. A job
 compares what it reads with its plan before and after, so that no result is made from other content
 than its name says. Its record lists the content of the results above it too: planning compares
-these with the records that are there then (:mod:`calgrid.configuration.pending`).
+these with the records that are there then (:mod:`calgrid.plan.pending`).
 """
 
 import json

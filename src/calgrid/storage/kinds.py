@@ -1,7 +1,7 @@
 """Kinds of jobs: the module that makes a result, the files of the result, and what a job needs.
 
 A new kind is an entry here and a module of :mod:`calgrid.jobs` whose ``run`` makes the result, with
-a method of :class:`calgrid.configuration.plan.Plan` for its specification and a rule of the
+a method of :class:`calgrid.plan.plan.Plan` for its specification and a rule of the
 workflow.
 """
 
@@ -123,7 +123,7 @@ KINDS: Mapping[str, Kind] = {
         (METRICS,),
         in_processes=True,
     ),
-    # of at least ``configuration.resources.MANY_RUNS`` runs, an aggregation is large
+    # of at least ``plan.resources.MANY_RUNS`` runs, an aggregation is large
     "aggregate": Kind(
         "calgrid.jobs.aggregate", Need(1000, 60), Need(4000, 60, 4), in_processes=True
     ),

@@ -1,6 +1,6 @@
 """Job specifications: the JSON input of a job.
 
-:class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines
+:class:`calgrid.plan.plan.Plan` creates them; a ``fingerprint`` covers all that determines
 the stage's result.
 """
 
@@ -152,7 +152,7 @@ class ExternalSpec(TypedDict):
     """An import of external logits.
 
     ``external`` has the name of its entry, the names of the run, and the keys about its files, as
-    declared in ``calgrid.configuration.model``; ``test`` is the file of every form, and the files
+    declared in ``calgrid.study.model``; ``test`` is the file of every form, and the files
     of a run of another study are below the folder of results. ``val_rows`` and ``val_seed`` are
     those of the run. ``group`` is a group of a file of CalArena, and ``bank`` a run of a bank: its
     folder, and the SHA-256 of its files of logits.
@@ -205,7 +205,7 @@ class CalibrateSpec(TypedDict):
     logits of the classes that occur count, ``ood_groups`` those that are ``near`` and ``far``;
     ``fit_on`` lists the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds
     of the rows of the latter two; ``statistics`` has the keys of
-    ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics`` are modules
+    ``calgrid.study.model.Statistics`` that affect scores; ``diagnostics`` are modules
     (``calgrid.jobs.diagnostics``).
     """
 

@@ -3,10 +3,10 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import probed, seeds
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.probes import probed, seeds
+from calgrid.report.study import Group, StudyData
 
 #: group of images -> its line
 LOOKS: dict[str, style.Look] = {

@@ -7,7 +7,7 @@ from calgrid.papers.fedlas import (
     saturation,
     smoothing_curve,
 )
-from calgrid.reporting.figure import FigureKind
+from calgrid.report.figure import FigureKind
 
 FIGURES = (
     FigureKind("gate", "Gate of FeDLaS", "Training", gate, each="setting"),

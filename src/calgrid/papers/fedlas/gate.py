@@ -2,7 +2,7 @@
 3).
 """
 
-from calgrid.reporting.figures.histories import Curve, Histories
+from calgrid.report.figures.histories import Curve, Histories
 
 FIGURE = Histories(
     # negative lower limits keep lines at 0 visible, those of fixed gates

@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.probes import probed
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.probes import probed
+from calgrid.report.study import Group, StudyData
 
 PHOTOGRAPHS = True
 #: group of the probe -> heading

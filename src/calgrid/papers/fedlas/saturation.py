@@ -5,10 +5,10 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
-from calgrid.reporting.plotting import points
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.histories import last_samples, loss_options, sampled_epochs
+from calgrid.report.plotting import points
+from calgrid.report.study import Group, StudyData
 
 #: the indicator that is a norm of the features
 INDICATOR = "nci_l1"

@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.special import expit
 
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.histories import last_samples, loss_options, sampled_epochs
+from calgrid.report.plotting import points, style
+from calgrid.report.study import Group, StudyData
 
 #: sign of the gate -> colour and name of the mode, as in the paper
 MODES = {1: ("#0173b2", "positive mode"), -1: ("#d55e00", "negative mode")}

@@ -5,10 +5,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import retrained
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.probes import retrained
+from calgrid.report.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS, HISTOGRAM_BINS
 
 #: stage -> its line or area

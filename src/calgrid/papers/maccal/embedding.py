@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import probed
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.probes import probed
+from calgrid.report.study import Group, StudyData
 
 #: largest number of classes with distinct colours and a legend; more classes have colours from a
 #: hue circle

@@ -8,7 +8,7 @@ from calgrid.papers.maccal import (
     prototype_angles,
     retention,
 )
-from calgrid.reporting.figure import FigureKind
+from calgrid.report.figure import FigureKind
 
 FIGURES = (
     FigureKind(

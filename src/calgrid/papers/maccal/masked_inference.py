@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.probes import probed, retrained, seeds
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import lines, style
+from calgrid.report.probes import probed, retrained, seeds
+from calgrid.report.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS, METRICS
 
 #: panels: column -> label and factor

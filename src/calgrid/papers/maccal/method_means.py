@@ -4,11 +4,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.settings import settings
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.settings import settings
+from calgrid.report.study import Group, StudyData
 
 METRICS = ("accuracy", "mce", "aece")
 BAR = 0.62

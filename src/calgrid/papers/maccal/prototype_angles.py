@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.probes import probed, seeds
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.probes import probed, seeds
+from calgrid.report.study import Group, StudyData
 
 #: kind of prototype -> title of its panel
 KINDS = {"features": "mean features", "logits": "mean logits", "head": "rows of the last layer"}

@@ -1,6 +1,6 @@
 """Share of weights that the mask keeps by epoch (MaC-Cal, Figure 8)."""
 
-from calgrid.reporting.figures.histories import Curve, Histories
+from calgrid.report.figures.histories import Curve, Histories
 
 FIGURE = Histories(
     {

@@ -13,10 +13,10 @@ from matplotlib.patheffects import withStroke
 
 from calgrid.papers.cells import printed_cells
 from calgrid.papers.smart.fits import FITTED, plain, plain_names
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.study import Group, StudyData, among
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import lines, style
+from calgrid.report.study import Group, StudyData, among
 from calgrid.storage.schema import MEAN_SHIFT
 
 METRIC = "aece"

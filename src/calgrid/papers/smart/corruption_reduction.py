@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.papers.smart.fits import FITTED, plain, plain_names
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.storage.schema import METRICS as STORED
 
 METRICS = ("ece", "aece")

@@ -5,10 +5,10 @@ Figure 1a).
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.probes import probed, seeds
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.probes import probed, seeds
+from calgrid.report.study import Group, StudyData
 
 CENSORED: style.Look = {
     "marker": "^",

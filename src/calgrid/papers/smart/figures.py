@@ -11,7 +11,7 @@ from calgrid.papers.smart import (
     solved_temperature,
     val_size,
 )
-from calgrid.reporting.figure import FigureKind
+from calgrid.report.figure import FigureKind
 
 FIGURES = (
     FigureKind(

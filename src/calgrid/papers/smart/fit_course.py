@@ -5,10 +5,10 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import FITS
 from calgrid.papers.smart.fits import diagnosed, whose
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 
 #: calibrators in the order of their colours
 NAMES = ("ts", "pts", "smart")

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import FITS, MAIN
 from calgrid.papers.smart.fits import diagnosed, whose
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.study import Group, StudyData
 
 #: column -> label, factor, and the ratio of values above which the axis is logarithmic
 PANELS = {

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.settings import on_most_rows
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.settings import on_most_rows
+from calgrid.report.study import Group, StudyData
 from calgrid.storage.schema import SAME_SHIFT
 
 #: value of ``fit_on`` -> words, in the order in which they are shown

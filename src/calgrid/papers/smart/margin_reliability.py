@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import COMPARED, MARGINS
 from calgrid.papers.smart.fits import diagnosed, whose
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.study import UNCALIBRATED, Group, StudyData
 from calgrid.statistics.paired import wilson_interval
 
 #: groups of equal size by margin, and bins of equal size by confidence within each group

@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import FITS, MARGINS
 from calgrid.papers.smart.fits import diagnosed, whose
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.study import Group, StudyData
 
 BINS = 40
 COLOUR = "#0173b2"

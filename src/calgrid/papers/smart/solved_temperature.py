@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from calgrid.papers.smart.diagnostics import MARGINS
 from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.papers.smart.margins import CONFIDENCE, indicators
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import points, style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.study import Group, StudyData
 
 Floats = NDArray[np.float64]
 VECTORS = 1000

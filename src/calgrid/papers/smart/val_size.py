@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting import text
-from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.settings import val_rows
-from calgrid.reporting.study import Group, StudyData
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import lines, style
+from calgrid.report.settings import val_rows
+from calgrid.report.study import Group, StudyData
 
 METRICS = ("ece", "nll")
 NEEDED = (*METRICS, "ece_null")

@@ -1,0 +1,400 @@
+"""Arrays and columns of people's files: ``.npz``, ``.pt``, ``.parquet`` and ``.csv``.
+
+A matrix in a table is a column of lists, or one column per class.
+"""
+
+import contextlib
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file
+
+from calgrid.class_names import as_names, names_of_labels
+from calgrid.errors import CalgridError, DataError, row_at, visible
+from calgrid.logits.formats import FORMATS, check_format
+from calgrid.storage.atomic import require_file
+from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
+
+#: name of a tensor that is the whole content of its file
+UNNAMED = ""
+#: name of an array of text with the names of the classes, in the order of the columns
+CLASSES = "classes"
+#: name of the column of labels that calgrid writes
+LABEL = "label"
+NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
+#: a file is refused if it unpacks to more bytes than this, and to more than this multiple of its
+#: size
+UNPACKED_BYTES, UNPACKED_RATIO = 2**30, 100
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+SEPARATOR = re.compile(r"[;\t|]")
+
+
+class Arrays(Mapping[str, np.ndarray]):
+    """Arrays of a file by name; each is read or converted on access, which may raise DataError."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[str], np.ndarray]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Names of the classes, key ``classes``, if an array of text has this name."""
+        if CLASSES not in self or self[CLASSES].dtype.kind != "U":
+            return {}
+        names = as_names(self[CLASSES].tolist())
+        return {} if names is None else {CLASSES: names}
+
+
+class Columns(Arrays):
+    """Columns of a table that have a name, as arrays: (N, width) for lists of numbers, else (N,).
+
+    A column ``label`` without any label is left out. A repeated name raises DataError, and so does
+    access to a column with missing values.
+    """
+
+    def __init__(self, table: pa.Table, path: Path) -> None:
+        # columns without a name are row numbers that pandas wrote
+        names = [name for name in table.column_names if name]
+        for name in names:
+            refuse_repeated(table, name, path)
+        if LABEL in names and pa.types.is_null(table.field(LABEL).type):
+            names.remove(LABEL)
+        super().__init__(names, self._column)
+        self.table, self.path = table, path
+
+    def _column(self, name: str) -> np.ndarray:
+        content = self.table.field(name).type
+        if pa.types.is_binary(content) or pa.types.is_large_binary(content):
+            raise DataError(
+                f"Column '{name}' of {self.path} is not text in UTF-8; save it as such."
+            )
+        with _reading(self.path):  # text may be damaged
+            return read_column(self.table, name, self.path)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata that calgrid wrote."""
+        return read_metadata(self.table)
+
+    def classes_of_numbers(self, labels: Sequence[str]) -> list[str] | None:
+        """Names of the classes of the first column of labels for which the datasets library wrote
+        them (``ClassLabel``); None without.
+        """
+        found = [names_of_labels(self.table.schema.metadata, name) for name in labels]
+        return next(filter(None, found), None)
+
+    def ordered_categories(self, labels: Sequence[str]) -> list[str] | None:
+        """Categories, in order, of the first column of labels with ordered categories of text: an
+        ordered categorical of pandas, an ordered dictionary of Arrow, an Enum of polars; None
+        without.
+        """
+        for name in filter(self.__contains__, labels):
+            content = self.table.field(name).type
+            if pa.types.is_dictionary(content) and content.ordered:
+                column = self.table[name].unify_dictionaries()
+                if column.num_chunks:
+                    values = column.chunk(0).dictionary.to_pylist()
+                    return values if all(isinstance(value, str) for value in values) else None
+        return None
+
+    def _wrong_cell(self, name: str) -> str:
+        """The first text that is no number, with its row, or the type of the column."""
+        content = self.table.field(name).type
+        if pa.types.is_string(content):
+            for row, text in enumerate(self.table[name].to_pylist()):
+                if not NUMBER.fullmatch(text.strip().lower()):
+                    return f"'{visible(text)}' in {row_at(row)}"
+        return str(content)
+
+    def floating(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names whose columns have a floating-point type."""
+        return [name for name in names if pa.types.is_floating(self.table.field(name).type)]
+
+    def stacked(self, names: Sequence[str]) -> np.ndarray:
+        """Return numeric columns as (N, K); other columns raise DataError."""
+        columns = []
+        for name in names:
+            values = self[name]
+            if values.dtype.kind not in "fiu" or values.ndim > 1:
+                raise DataError(
+                    f"Column '{name}' of {self.path} must contain one number per row, it contains "
+                    f"{self._wrong_cell(name)}."
+                )
+            columns.append(values)
+        return np.column_stack(columns)
+
+
+def load(path: Path, formats: tuple[str, ...] = FORMATS) -> Arrays:
+    """Return the arrays of a file, or the columns of a table, by name.
+
+    Raises
+    ------
+    DataError : the file is missing, no regular file, damaged, of another format, far larger when
+        unpacked, or could execute code.
+    """
+    check_format(path, formats)
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise DataError(f"{path} is a pipe or device; copy its content into a file.")
+    require_file(path)
+    if path.stat().st_size == 0:  # also the files that a kernel makes up, such as /proc/self/mem
+        raise DataError(f"{path} is empty; write it again.")
+    return READERS[path.suffix.lower()](path)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise DataError in the place of errors of libraries; damaged files raise many types."""
+    try:
+        yield
+    except CalgridError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = reason.split(". ")[0].rstrip(".")
+        raise DataError(f"The file {path} cannot be read ({reason}); write it again.") from None
+
+
+def _refuse_bomb(path: Path, unpacked: int) -> None:
+    """Raise DataError if the content needs far more memory than the file has bytes."""
+    if unpacked > max(UNPACKED_BYTES, UNPACKED_RATIO * path.stat().st_size):
+        raise DataError(
+            f"{path} is not unpacked, because its {path.stat().st_size / 1e6:.1f} MB would become "
+            f"{unpacked / 1e9:.1f} GB; if you trust it, save it without compression."
+        )
+
+
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    """Members of a zip archive that does not need far more memory than it has bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    _refuse_bomb(path, sum(member.file_size for member in members))
+    return members
+
+
+def _load_npz(path: Path) -> Arrays:
+    with _reading(path):
+        if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
+            raise ValueError("not an .npz archive")
+        members = _members(path)
+    names: list[str] = []
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename:
+            continue
+        if name in names:
+            raise DataError(f"{path} has several arrays named '{name}'; keep one.")
+        names.append(name)
+
+    def read(name: str) -> np.ndarray:
+        with _reading(path), np.load(path, allow_pickle=False) as stream:
+            try:
+                return stream[name]
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
+        raise DataError(
+            f"'{name}' in {path} contains Python objects, which are not read, because they can "
+            f"execute code; save numbers with {name}.astype(float), text with {name}.astype(str)."
+        )
+
+    return Arrays(names, read)
+
+
+def _load_npy(path: Path) -> Arrays:
+    with _reading(path):
+        array = np.load(path, allow_pickle=False)
+    return Arrays([UNNAMED], {UNNAMED: array}.__getitem__)
+
+
+def _load_safetensors(path: Path) -> Arrays:
+    with _reading(path):
+        arrays = load_file(path)
+    return Arrays(list(arrays), arrays.__getitem__)
+
+
+def _load_tensors(path: Path) -> Arrays:
+    """Tensors and lists of a dictionary, a pair (logits, label), a list of such pairs, or a single
+    tensor.
+    """
+    try:
+        import torch  # noqa: PLC0415  (it takes seconds, and only these files need it)
+    except ImportError:
+        raise DataError(
+            f"{path}: reading {path.suffix} needs PyTorch; install it, or save .npz."
+        ) from None
+    with _reading(path):
+        if zipfile.is_zipfile(path):  # old files of PyTorch are not
+            _members(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about types of tensors that are refused below
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # damaged files raise many types with long messages
+        raise DataError(
+            f"The file {path} is damaged, or contains more than tensors and could execute code; "
+            "save two tensors with torch.save({'logits': logits, 'label': labels}, path)."
+        ) from None
+    if isinstance(content, torch.Tensor):
+        content = {UNNAMED: content}
+    elif isinstance(content, list) and content and all(map(_is_batch, content)):
+        logits, labels = zip(*content, strict=True)
+        parts = (*logits, *labels)
+        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in parts))
+        with _reading(path):
+            content = {"logits": torch.cat(logits), "label": torch.cat(labels)}
+    elif isinstance(content, list | tuple) and len(content) == 2:
+        content = {"logits": content[0], "label": content[1]}
+    elif not isinstance(content, Mapping):
+        content = {}
+    readable = {
+        str(name): value
+        for name, value in content.items()
+        if isinstance(value, torch.Tensor | list)
+    }
+    inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
+    if inner and not readable:
+        raise DataError(
+            f"{path} contains dictionaries ({visible(', '.join(inner))}) in place of tensors; save "
+            "one of them as a file of its own with torch.save."
+        )
+
+    def read(name: str) -> np.ndarray:
+        value = readable[name]
+        if isinstance(value, list):
+            return _array_of_list(value, name, path)
+        return _array_of_tensor(value, name, path)
+
+    return Arrays(list(readable), read)
+
+
+def _is_batch(value: Any) -> bool:
+    """Whether a value is a pair of tensors (logits, label), as a loop over batches collects."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    return is_pair and hasattr(value[0], "detach") and hasattr(value[1], "detach")
+
+
+def _array_of_list(values: list[Any], name: str, path: Path) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):  # tensors in a list, rows of different length
+        raise DataError(
+            f"'{name}' in {path} is a list of other things than numbers or text; save it as one "
+            "tensor."
+        ) from None
+
+
+def _array_of_tensor(tensor: Any, name: str, path: Path) -> np.ndarray:
+    """Values of a dense tensor; float32 for types that NumPy lacks (bfloat16, float8)."""
+    import torch  # noqa: PLC0415
+
+    special = tensor.is_meta or tensor.is_quantized or tensor.is_nested
+    if special or tensor.layout is not torch.strided:
+        raise DataError(
+            f"'{name or 'the tensor'}' in {path} is a sparse, quantised, nested or meta tensor; "
+            "save a dense one with its values as float32."
+        )
+    # a view that repeats its values is small in the file
+    _refuse_bomb(path, tensor.nbytes)
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    with _reading(path):
+        try:
+            return plain.numpy()
+        except TypeError:
+            return plain.float().numpy()
+
+
+def _load_parquet(path: Path) -> Columns:
+    with _reading(path):
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+    # equal numbers need no bytes in the file; the metadata of columns would tell more, but pyarrow
+    # ends the process where these are damaged
+    row_bytes = sum(_bytes_per_row(field.type) for field in schema)
+    _refuse_bomb(path, metadata.num_rows * row_bytes)
+    return Columns(read_table(path, "logits file", "write it again"), path)
+
+
+def _bytes_per_row(content: pa.DataType) -> int:
+    """Bytes of a value in memory; 0 if they vary."""
+    if pa.types.is_fixed_size_list(content):
+        return content.list_size * _bytes_per_row(content.value_type)
+    try:
+        return content.bit_width // 8
+    except ValueError:  # text and lists
+        return 0
+
+
+def _load_csv(path: Path) -> Columns:
+    with path.open("rb") as stream:
+        first = stream.readline()
+    if first[:2] in UTF16_MARKS:
+        raise DataError(f"{path} is encoded in UTF-16; save it in UTF-8.")
+    header = first.decode("utf-8-sig", "replace").strip()
+    if header.startswith("#"):
+        raise DataError(
+            f"{path} begins with '#'; its first line must be the names of the columns alone (with "
+            "numpy.savetxt, comments='')."
+        )
+    # before the table is read: with decimal commas its rows have more columns than the header
+    if "," not in header and SEPARATOR.search(header):
+        raise DataError(
+            f"{path} has one column, '{visible(header)}'; separate the columns by commas, and "
+            "write decimal points."
+        )
+    with _reading(path):
+        table = _read_csv(path)
+        names = table.column_names
+    if not len(table):
+        raise DataError(f"{path} has a header and no rows; write it again.")
+    if all(map(NUMBER.fullmatch, names)):
+        raise DataError(
+            f"{path} has no header; add a first line with the names of the columns, one of them "
+            "'label'."
+        )
+    return Columns(table, path)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    try:
+        return pa.csv.read_csv(path)
+    except pa.ArrowInvalid:
+        pass
+    # one thread knows the row; its numbers count from 1, with the header
+    try:
+        return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(use_threads=False))
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            re.sub(r"\bRow #(\d+)", lambda match: row_at(int(match[1]) - 2), str(error))
+        ) from None
+
+
+READERS: dict[str, Callable[[Path], Arrays]] = {
+    ".npz": _load_npz,
+    ".npy": _load_npy,
+    ".pt": _load_tensors,
+    ".pth": _load_tensors,
+    ".parquet": _load_parquet,
+    ".csv": _load_csv,
+    ".safetensors": _load_safetensors,
+}

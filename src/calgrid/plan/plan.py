@@ -1,0 +1,697 @@
+"""All jobs of a study: specifications (:mod:`calgrid.storage.specs`), fingerprints, folders.
+
+A fingerprint covers the options, the code and the user's files that determine a result, and names
+its folder. Which jobs must run says :mod:`calgrid.plan.pending`.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, cast
+
+from calgrid.components import copies, fingerprint, plugins, registry
+from calgrid.components.plugins import PACKAGE_ROOT
+from calgrid.errors import ConfigError
+from calgrid.storage import specs
+from calgrid.storage.inputs import Inputs
+from calgrid.storage.kinds import KINDS
+from calgrid.storage.layout import (
+    ID_LENGTH,
+    MADE_FROM,
+    OOD_GROUPS,
+    OOD_PREFIX,
+    SPLITS,
+    SUMMARIES,
+    TRAIN_SPLIT,
+    RunKey,
+    image_set_of,
+    probe_job,
+    sharing_rows,
+)
+from calgrid.storage.manifest import (
+    Manifest,
+    ManifestPaper,
+    ManifestRun,
+    MeasuredProbe,
+)
+from calgrid.storage.schema import DRAWN
+from calgrid.storage.sources import source_digest
+from calgrid.study.datasets import PLANNED_FACTS
+from calgrid.study.papers import (
+    DECLARED,
+    DIAGNOSTICS,
+    PUBLISHED,
+    line_of,
+    own_protocols,
+    paper_folder,
+)
+from calgrid.study.protocols import described, training_options
+from calgrid.study.runs import Ensemble, ExternalRun, Run
+from calgrid.study.slow_checks import rows_of_banks
+from calgrid.study.study import Study
+from calgrid.training.protocol import TrainingProtocol
+
+#: keys of the statistics that affect the scores of a run
+SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
+#: keys of a configuration that do not affect results
+OF_THE_MACHINE = {"device", "keep_models"}
+#: stage -> its templates, which are no modules
+TEMPLATES = {"tables": "table.html.j2", "report": "*.j2"}
+
+
+@dataclass(frozen=True)
+class Job(Generic[specs.Spec]):
+    """A job that makes one folder.
+
+    Attributes
+    ----------
+    rule : a key of :data:`calgrid.storage.kinds.KINDS`.
+    about : path of its run, or its data set or shift family.
+    folder : folder of its result, whose name ends in the start of the fingerprint.
+    log : its log, as the rules name it.
+    spec : specification, with its fingerprint.
+    code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
+    files : path -> SHA-256 of each file or folder of the user that it reads.
+    module : module whose ``run`` makes it.
+    above : jobs whose results it reads.
+    reads : files of these results, or an import's files of the user, as the job takes them.
+    """
+
+    rule: str
+    about: str
+    folder: str
+    log: str
+    spec: specs.Spec
+    code: str
+    module: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    above: "tuple[Job[Any], ...]" = ()
+    reads: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of all that determines the result."""
+        return self.spec["fingerprint"]
+
+    @property
+    def id(self) -> str:
+        """End of the folder's name."""
+        return self.fingerprint[:ID_LENGTH]
+
+    @property
+    def record(self) -> str:
+        """Name of the record in its folder."""
+        return KINDS[self.rule].record
+
+    @property
+    def result(self) -> str:
+        """Path of the record."""
+        return f"{self.folder}/{self.record}"
+
+    @property
+    def files_of_result(self) -> list[str]:
+        """Record and further files that are missed if they are deleted."""
+        return [f"{self.folder}/{name}" for name in KINDS[self.rule].result]
+
+
+def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
+    """File of each result that the jobs below it take."""
+    return tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in jobs)
+
+
+#: what a specification, and the manifest, have of code, by whose content the fingerprint follows
+BY_CODE = ("fingerprint", "diagnostics")
+
+
+class Plan:
+    """Jobs of a study, cached."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+
+    @functools.cache
+    def data(self, image_set: str, val_seed: int | None = None) -> Job[specs.DataSpec]:
+        """Job of a data set, with a draw of validation images, or of a shift family.
+
+        Facts of a configured data set follow from what its fingerprint covers.
+        """
+        datasets, layout = self.study.datasets, self.study.layout
+        definition, of = datasets.definition(image_set), datasets.base(image_set)
+        base = None if of is None else self.data(of)
+        description = datasets.describe(image_set)
+        modules = tuple(sorted([description.module, "calgrid.datasets.preparation"]))
+        content = {
+            "image_set": image_set,
+            "base": None if base is None else base.fingerprint,
+            **definition,
+        }
+        spec: specs.DataSpec = {
+            "image_set": image_set,
+            "base": None if base is None else base.folder,
+            "configured": None,
+            "fingerprint": "",
+        }
+        if val_seed is not None:
+            content["val_seed"] = spec["val_seed"] = val_seed
+        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
+        if definition:
+            info = description.info
+            configured = {
+                "image_set": image_set,
+                **definition,
+                "info": {name: info[name] for name in PLANNED_FACTS if name in info},
+                "fingerprint": digest,
+            }
+            spec["configured"] = cast(specs.ConfiguredData, configured)
+        folder, log = layout.data(image_set, digest), layout.log("data", image_set, digest)
+        sources = definition.get("sources", {})
+        return Job(
+            "data",
+            image_set,
+            folder,
+            log,
+            spec,
+            fingerprint.code_digest(modules),
+            KINDS["data"].module,
+            {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()},
+            above := () if base is None else (base,),
+            _read_of(above),
+        )
+
+    @functools.cache
+    def train(self, key: RunKey) -> Job[specs.TrainSpec]:
+        """Training of a run, which runs that only test differently share."""
+        key = self.study.training[key]
+        run = self.study.trained[key]
+        method, modules = run.method, ["calgrid.jobs.published"]
+        above: list[Job[Any]] = [self._data_of(key)]
+        files = {}
+        spec: specs.TrainSpec = {
+            "key": _key(key),
+            "protocol": training_options(run.protocol),
+            "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
+            "data": above[0].fingerprint,
+            "first_stage": None,
+            "fingerprint": "",
+        }
+        if run.first_stage is not None:
+            above.append(first := self.train(run.first_stage))
+            spec["first_stage"] = {
+                "fingerprint": first.fingerprint,
+                "checkpoint": self.study.trained[run.first_stage].checkpoints[0],
+            }
+        if isinstance(run.protocol, TrainingProtocol):
+            spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
+            job = "distributed" if run.gpus > 1 else "train"
+            modules = [f"calgrid.jobs.{job}", registry.describe("loss", method.loss).module]
+        if run.checkpoint is not None:
+            spec["checkpoint"] = run.checkpoint
+            if "source" in run.checkpoint:
+                path = self.study.data_root / run.checkpoint["name"]
+                files[str(path)] = run.checkpoint["source"]
+        modules += _network_modules(run)
+        return self._job("train", key, spec, modules, files=files, above=above)
+
+    def _data_of(self, key: RunKey) -> Job[specs.DataSpec]:
+        """Job of the data set of a trained run."""
+        return self.data(key.dataset, self.study.val_seed(key))
+
+    @functools.cache
+    def predict(self, key: RunKey) -> Job[specs.PredictSpec]:
+        """Prediction of a trained run."""
+        tested = self._of_test(key)
+        run, families = self.study.trained[key], self.study.families(key)
+        prepared = [self.data(image_set_of(name)) for name in families]
+        shifts = {name: job.fingerprint for name, job in zip(families, prepared, strict=True)}
+        constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
+        modules = ["calgrid.jobs.predict", *_network_modules(run)]
+        shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
+        # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
+        # with other shift families
+        files = {}
+        trained = [TRAIN_SPLIT] if run.protocol.export_features == TRAIN_SPLIT else []
+        for name in (*SPLITS, *trained, *shifts):
+            dataset = image_set_of(name) if name.startswith(OOD_PREFIX) else key.dataset
+            images = {
+                "name": name,
+                "images": shifts.get(name),
+                "constants": None if name in ("val", *trained) else constants.get(dataset),
+            }
+            files[name] = fingerprint.of_job({**shared, **images}, modules)
+        spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
+        spec["test_normalisation"] = constants
+        above: list[Job[Any]] = [self.train(key), self._data_of(key), *prepared]
+        return self._job("predict", key, spec, modules, above=above)
+
+    @functools.cache
+    def probe(self, key: RunKey, name: str) -> Job[specs.ProbeSpec]:
+        """Measurement of a trained run by a probe."""
+        probe = self.study.evaluations[key].probes[name]
+        spec: specs.ProbeSpec = {
+            **self._of_test(key),
+            "test_normalisation": self._test_constants(key, [key.dataset]),
+            "probe": probe,
+        }
+        module = registry.describe("probe", probe["id"]).module
+        network = _network_modules(self.study.trained[key])
+        modules = ["calgrid.jobs.probe", module, *network]
+        above: list[Job[Any]] = [self.train(key), self._data_of(key)]
+        return self._job("probe", key, spec, modules, probe_job(name), above=above)
+
+    def _of_test(self, key: RunKey) -> specs.TestSpec:
+        """What predictions and probes of a run share."""
+        return {
+            "key": _key(key),
+            "checkpoints": list(self.study.trained[key].checkpoints),
+            "run_fingerprint": self.train(key).fingerprint,
+            "test_normalisation": {},
+            "fingerprint": "",
+        }
+
+    def _test_constants(self, key: RunKey, tested: Iterable[str]) -> dict[str, specs.Normalisation]:
+        """Constants of another data set for the test images of some of the tested data sets."""
+        constants: dict[str, specs.Normalisation] = {}
+        for dataset, of in self.study.trained[key].protocol.test_normalisation.items():
+            if dataset in tested:
+                info = self.study.datasets.describe(of).info
+                constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
+        return constants
+
+    @functools.cache
+    def external(self, key: RunKey) -> Job[specs.ExternalSpec]:
+        """Import of external logits."""
+        files = {str(path): self._digest(path) for path in self.study.external_files(key)}
+        spec: specs.ExternalSpec = {
+            "key": _key(key),
+            "external": self.study.external[key].external,
+            "sources": list(files.values()),
+            "fingerprint": "",
+        }
+        modules, reads = ["calgrid.jobs.import_logits"], self.study.external_files(key)
+        return self._job("import", key, spec, modules, files=files, reads=tuple(map(str, reads)))
+
+    @functools.cache
+    def ensemble(self, key: RunKey) -> Job[specs.EnsembleSpec]:
+        """Pooling of the members of an ensemble."""
+        made = self.study.ensembles[key]
+        seeds = self.study.evaluations[key].calibrator_seeds
+        calibrator = None if made.calibrator is None else self._fitted(made.calibrator, seeds)
+        modules = ["calgrid.jobs.ensemble"]
+        if calibrator is not None:
+            modules.append(registry.describe("calibrator", calibrator["id"]).module)
+        spec: specs.EnsembleSpec = {
+            "key": _key(key),
+            "members": [
+                {"seed": member.seed, "logits": self._logits(member)} for member in made.members
+            ],
+            "checkpoints": list(made.checkpoints),
+            "families": list(self.study.evaluations[key].families),
+            "pool": made.pool,
+            "calibrator": calibrator,
+            "disjoint_validation": made.disjoint_validation,
+            "fingerprint": "",
+        }
+        above = list(map(self.predicted, made.members))
+        return self._job("ensemble", key, spec, modules, above=above)
+
+    def predicted(self, key: RunKey) -> Job[Any]:
+        """Job that makes the logits of a run: prediction, import or pooling."""
+        if key in self.study.ensembles:
+            return self.ensemble(key)
+        if key in self.study.external:
+            return self.external(key)
+        return self.predict(key)
+
+    def _logits(self, key: RunKey) -> dict[str, str]:
+        """Fingerprint of each file of logits of a run that is evaluated."""
+        if key in self.study.trained:
+            return self.predict(key).spec["files"]
+        families = self.study.evaluations[key].families
+        return dict.fromkeys((*SPLITS, *families), self.predicted(key).fingerprint)
+
+    def run_fingerprint(self, key: RunKey) -> str:
+        """Fingerprint of a run in the tables of results."""
+        made = self.train(key) if key in self.study.trained else self.predicted(key)
+        return made.fingerprint
+
+    @functools.cache
+    def _calibrator(self, name: str, id: str, options: str) -> str:
+        """Fingerprint of the code and the options (JSON) of a calibrator."""
+        return fingerprint.of_job(
+            {"name": name, "options": options}, [registry.describe("calibrator", id).module]
+        )
+
+    @property
+    def _metric_modules(self) -> list[str]:
+        return [registry.describe("metric", name).module for name in self.study.own_metrics]
+
+    @functools.cache
+    def calibrate(self, key: RunKey) -> Job[specs.CalibrateSpec]:
+        """Calibration and scoring of a run."""
+        run, wanted = self.study.runs[key], self.study.evaluations[key]
+        statistics, seeds = self.study.config.statistics, wanted.calibrator_seeds
+        label_counts: specs.LabelCounts | None = None
+        files = {}
+        if (counts := self.study.label_counts(key)) is not None:
+            files[str(counts)] = self._digest(counts)
+            label_counts = {"file": str(counts), "sha256": files[str(counts)]}
+        spec: specs.CalibrateSpec = {
+            "key": _key(key),
+            "checkpoints": list(run.checkpoints),
+            "families": list(wanted.families),
+            "some_classes": list(filter(self.study.datasets.has_some_classes, wanted.families)),
+            "ood_groups": self._ood_groups(key),
+            "fit_on": list(wanted.fit_on),
+            "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
+            "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
+            "statistics": statistics.model_dump(include=SCORING_KEYS, exclude_none=True),
+            "run_fingerprint": self.run_fingerprint(key),
+            "logits": self._logits(key),
+            "label_counts": label_counts,
+            "disjoint_validation": run.disjoint_validation,
+            "diagnostics": list(DIAGNOSTICS),
+            "fingerprint": "",
+        }
+        modules = ["calgrid.jobs.calibrate", *DIAGNOSTICS, *self._metric_modules]
+        for entry in spec["calibrators"]:
+            modules.append(registry.describe("calibrator", entry["id"]).module)
+        above = [self.predicted(key)]
+        return self._job("calibrate", key, spec, modules, files=files, above=above)
+
+    def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
+        """Scored out-of-distribution sets that are near to the data set of a run, and far."""
+        families = self.study.evaluations[key].families
+        if not families:  # of logits made elsewhere, whose data set may be unknown
+            return {}
+        info = self.study.datasets.describe(key.dataset).info
+        groups = {}
+        for group in OOD_GROUPS:
+            declared = info.get(group, ())
+            groups[group] = [name for name in families if name in declared]
+        return groups
+
+    def _job(
+        self,
+        kind: str,
+        key: RunKey,
+        spec: specs.Spec,
+        modules: Sequence[str],
+        name: str | None = None,
+        *,
+        files: Mapping[str, str] = MappingProxyType({}),
+        above: Iterable[Job[Any]] = (),
+        reads: tuple[str, ...] = (),
+    ) -> Job[specs.Spec]:
+        """Job of a run, which the first of the modules makes; sets the fingerprint of its
+        specification, from the other keys and the modules. Folder and log have the ``name`` of a
+        probe, or else that of the kind.
+        """
+        module, above = modules[0], tuple(above)
+        modules = tuple(sorted(set(modules)))
+        content = {option: value for option, value in spec.items() if option not in BY_CODE}
+        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
+        layout, name = self.study.layout, name or kind
+        # logits are in such a folder wherever they come from
+        made = Path(KINDS[kind].record).stem if name == kind else name
+        folder, log = layout.result(key, made, digest), layout.log(name, key.path, digest)
+        code = fingerprint.code_digest(modules)
+        reads = reads or _read_of(above)
+        return Job(kind, key.path, folder, log, spec, code, module, files, above, reads)
+
+    def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
+        options = json.dumps(entry["options"], sort_keys=True)
+        return {
+            **entry,
+            "seeds": list(seeds) if entry["stochastic"] else list(seeds)[:1],
+            "fingerprint": self._calibrator(entry["name"], entry["id"], options),
+        }
+
+    @functools.cache
+    def _digest(self, path: Path) -> str:
+        return source_digest(None, str(path))
+
+    @functools.cache
+    def manifest(self) -> Manifest:
+        """Input of aggregation and report: runs with their fingerprints, papers, and the
+        configuration.
+        """
+        config = self.study.config.model_dump(exclude_none=True, exclude=OF_THE_MACHINE)
+        papers = list(map(self._manifest_paper, self.study.config.papers))
+        published = list(map(str, self.study.published()))
+        published += [paper["published"] for paper in papers]
+        digests = {path: self._digest(Path(path)) for path in published}
+        content = {
+            "published": list(digests),
+            "published_sha256": digests,
+            "papers": papers,
+            "protocols": self._described(),
+            "lines": line_of(self.study.config),
+            "runs": list(map(self._manifest_run, self.study.evaluations)),
+            "folders": [job.folder for job in self.jobs],
+            "configuration": config,
+        }
+        digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
+        given = self.study.config.model_dump(exclude_unset=True)
+        further = {"diagnostics": list(DIAGNOSTICS), "given": given, "fingerprint": digest}
+        return cast(Manifest, {**content, **further})
+
+    def _manifest_paper(self, name: str) -> ManifestPaper:
+        found = own_protocols(self.study.home, name, self.study.config)
+        return {
+            "name": name,
+            "published": str(paper_folder(self.study.home, name) / PUBLISHED),
+            "own_protocols": [each for each in found if each not in self._imported],
+        }
+
+    @property
+    def _imported(self) -> set[str]:
+        """Protocols that name logits made elsewhere."""
+        return {key.protocol for key in self.study.external}
+
+    def _described(self) -> dict[str, str]:
+        """Protocol -> what it does, in words; of logits made elsewhere that is not known."""
+        said = {}
+        for name in dict.fromkeys(key.protocol for key in self.study.trained):
+            said[name] = described(self.study.protocols.get(name, "protocols"))
+        elsewhere = "logits that were not made by this study"
+        for name in sorted(self._imported):
+            said[name] = f"{said[name]}; and {elsewhere}" if name in said else elsewhere
+        return said
+
+    def _warning(self, key: RunKey) -> str:
+        """What is said with all results of a run; usually empty."""
+        datasets = self.study.datasets
+        said = [datasets.warning(key.dataset)]
+        restricted = filter(datasets.has_some_classes, self.study.evaluations[key].families)
+        for family in restricted:
+            said.append(
+                f"{family} is scored among the classes that it has, so that its numbers do not "
+                "compare with those of the clean images"
+            )
+        return "; ".join(filter(None, said))
+
+    def _manifest_run(self, key: RunKey) -> ManifestRun:
+        made, wanted = self.study.runs[key], self.study.evaluations[key]
+        members = made.members if isinstance(made, Ensemble) else (key,)
+        external = any(each in self.study.external for each in members)
+        calibrated = self.calibrate(key)
+        run: ManifestRun = {
+            "key": _key(key),
+            "train": None,
+            "predict": self.predicted(key).folder,
+            "calibrate": calibrated.folder,
+            "first_stage": None,
+            "fingerprint": calibrated.fingerprint,
+            "external": external,
+            "families": list(wanted.families),
+            "ood_groups": self._ood_groups(key),
+            "sees_validation": made.sees_validation,
+            "draws_validation": made.draws_validation,
+            "warning": self._warning(key),
+        }
+        if groups := self.study.datasets.class_groups(key.dataset):
+            run["class_groups"] = groups
+        if isinstance(made, ExternalRun):
+            run["bank"] = "bank" in made.external
+        if isinstance(made, Run):
+            run["train"] = self.train(key).folder
+            if (first := made.first_stage) is not None:
+                run["first_stage"] = {"method": first.method, "train": self.train(first).folder}
+        if isinstance(made, Ensemble) and not external:
+            stages = [*members, *(self.study.trained[member].first_stage for member in members)]
+            run["members"] = [self.train(stage).folder for stage in stages if stage is not None]
+        if wanted.probes:
+            run["probes"] = []
+            for name in wanted.probes:
+                job = self.probe(key, name)
+                probe: MeasuredProbe = {
+                    **job.spec["probe"],
+                    "fingerprint": job.fingerprint,
+                    "folder": job.folder,
+                }
+                run["probes"].append(probe)
+        return run
+
+    @functools.cached_property
+    def jobs(self) -> list[Job[Any]]:
+        """All jobs of data sets and runs; a job comes after those whose results it reads."""
+        base = self.study.datasets.base
+        prepared = sorted(self.study.prepared(), key=lambda each: bool(base(each[0])))
+        jobs: list[Job[Any]] = [self.data(image_set, seed) for image_set, seed in prepared]
+        jobs += map(self.train, dict.fromkeys(self.study.training.values()))
+        for key, evaluation in self.study.evaluations.items():
+            jobs += [self.predicted(key), self.calibrate(key)]
+            jobs += [self.probe(key, name) for name in evaluation.probes]
+        return jobs
+
+    def counts(self) -> str:
+        """Runs and jobs of the study in a sentence, the same in all commands."""
+        jobs, runs = Counter(job.rule for job in self.jobs), len(self.study.evaluations)
+        jobs.update(SUMMARIES)
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
+        return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
+
+    def file(self) -> dict[str, Any]:
+        """Content of the plan file, from which a job reads what it is to do and to read.
+
+        ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the module
+        that makes it, the files of results above it that it ``reads``, the digest
+        of the code, whose modules ``code`` lists, and the user's ``files``, which records name
+        relative to ``root``. ``sources`` has the digests of the bytes of code.
+        ``rows`` has the identities of val and test of runs of banks, by the folders of the
+        trainings whose networks are compared with them.
+        """
+        jobs: dict[str, Any] = {}
+        inputs: dict[str, dict[str, Any]] = {}
+        for job in self.jobs:
+            jobs[job.folder] = dict(job.spec)
+            root = str(self.study.data_root)
+            inputs[job.folder] = {
+                "code": job.code,
+                "files": dict(job.files),
+                "root": root,
+                "plugins": self._copy(job.code),
+                "module": job.module,
+                "reads": list(job.reads),
+            }
+        for name in SUMMARIES:
+            files, code = self._stage_files(name), self._stage_code(name)
+            given = {"code": code, "files": files, "root": "", "plugins": self._copy(code)}
+            inputs[name] = {**given, "module": KINDS[name].module, "reads": []}
+        codes: set[str] = set()
+        for each in inputs.values():
+            codes.add(each["code"])
+        return {
+            "manifest": self.manifest(),
+            "jobs": jobs,
+            "inputs": inputs,
+            "code": {code: fingerprint.modules_of(code) for code in codes},
+            "sources": fingerprint.sources(),
+            "rows": self._rows_of_banks(),
+        }
+
+    def inputs(self, job: Job[Any]) -> Inputs:
+        """What a job reads beside results."""
+        code = fingerprint.modules_of(job.code)
+        sources, root = fingerprint.sources(), str(self.study.data_root)
+        copy = self._copy(job.code)
+        return Inputs(files=job.files, code=code, sources=sources, root=root, plugins=copy)
+
+    def stage_inputs(self, name: str) -> Inputs:
+        """What a stage of the study reads beside results."""
+        digest = self._stage_code(name)
+        code, sources = fingerprint.modules_of(digest), fingerprint.sources()
+        files, copy = self._stage_files(name), self._copy(digest)
+        return Inputs(files=files, code=code, sources=sources, plugins=copy)
+
+    def _copy(self, code: str) -> str:
+        """The copy of plugins from which a job with this code imports; '' without plugins."""
+        if not plugins.in_use():
+            return ""
+        return self.study.layout.plugins(copies.name_of(fingerprint.modules_of(code)))
+
+    def copy_plugins(self) -> None:
+        """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
+        codes = {job.code for job in self.jobs} | set(map(self._stage_code, SUMMARIES))
+        for code in codes if plugins.in_use() else ():
+            copies.publish(Path(self._copy(code)), fingerprint.modules_of(code))
+
+    def _rows_of_banks(self) -> dict[str, dict[str, str]]:
+        known = rows_of_banks(self.study)
+        found: dict[str, dict[str, str]] = {}
+        for key in self.study.trained:
+            for split in SPLITS:
+                if (shared := sharing_rows(key, split)) in known:
+                    _, identity = known[shared]
+                    found.setdefault(self.train(key).folder, {})[split] = identity
+        return found
+
+    def stage_record(self, name: str) -> str:
+        """Record of files of the study; its name says from what they were made."""
+        return self.study.layout.summary_record(name, self.summary_fingerprint(name))
+
+    def summary_fingerprint(self, name: str) -> str:
+        """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
+        ``report``.
+        """
+        if name in ("plan", "aggregate"):
+            return self.manifest()["fingerprint"]
+        inputs = list(map(self.summary_fingerprint, MADE_FROM[name]))
+        return fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
+
+    def _stage(self, name: str) -> str:
+        """Digest of the code and files of a stage of the study."""
+        files = list(self._stage_files(name).values()) if name != "aggregate" else []
+        content = {"stage": name, "files": files, "code": self._stage_code(name)}
+        return fingerprint.digest({"format": fingerprint.FORMAT_VERSION, **content})
+
+    def _stage_files(self, name: str) -> dict[str, str]:
+        """SHA-256 of the files that a stage of the study reads beside results."""
+        files: list[Path] = []
+        if name in TEMPLATES:
+            files += sorted((PACKAGE_ROOT / "report").glob(TEMPLATES[name]))
+        if name != "aggregate":
+            for paper in self.study.config.papers:
+                files += [paper_folder(self.study.home, paper) / file for file in DECLARED]
+        digests = {str(path): self._digest(path) for path in files}
+        return {**self.manifest()["published_sha256"], **digests}
+
+    def _stage_code(self, name: str) -> str:
+        """Digest of the code of a stage of the study."""
+        modules = [KINDS[name].module, *self._metric_modules]
+        if name == "aggregate":
+            modules += DIAGNOSTICS
+        elif name == "report":  # it shows what plugins say of their components
+            for code in {job.code for job in self.jobs}:
+                modules += filter(fingerprint.is_of_plugin, fingerprint.modules_of(code))
+        return fingerprint.code_digest(tuple(sorted(set(modules))))
+
+
+def _key(key: RunKey) -> specs.Key:
+    return cast(specs.Key, key._asdict())
+
+
+def _network_modules(run: Run) -> list[str]:
+    procedure = registry.describe("procedure", run.method.procedure)
+    return [procedure.module, registry.describe("backbone", run.key.backbone).module]
+
+
+def matching_runs(runs: Iterable[RunKey], pattern: str) -> list[RunKey]:
+    """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
+
+    Raises
+    ------
+    ConfigError : there are none.
+    """
+    runs, end = list(runs), pattern.strip("/")
+    keys = [key for key in runs if end == key.method or f"/{key.path}".endswith(f"/{end}")]
+    if not keys:
+        known = ", ".join(sorted({key.method for key in runs}))
+        raise ConfigError(
+            f"The study has no run '{pattern}'; give a method ({known}), or the path of a run."
+        )
+    return keys

@@ -1,0 +1,304 @@
+"""Inputs, parameters and resources of the rules of the workflow.
+
+Times of results say nothing, so the rules mark their inputs as ``ancient``. What must run follows
+from content (:mod:`calgrid.plan.pending`); :meth:`Jobs.changed` tells Snakemake. Functions
+take the wildcards of a job.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calgrid import optional
+from calgrid.components import plugins
+from calgrid.errors import ConfigError, StateError
+from calgrid.plan.pending import Must, pending
+from calgrid.plan.plan import Job, Plan
+from calgrid.plan.resources import Resources
+from calgrid.storage import provenance
+from calgrid.storage.atomic import FULL
+from calgrid.storage.kinds import KINDS
+from calgrid.storage.layout import SUMMARIES, RunKey, run_key
+from calgrid.storage.records import HIDDEN, MEND, MODEL
+from calgrid.storage.schema import STUDY_FILES
+from calgrid.study.papers import DIAGNOSTICS
+
+#: a file of this moment
+NOW = Path(".snakemake/outdated")
+#: device files of the GPU drivers; importing torch would take seconds
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+#: room that a call needs in the folder for temporary files
+TEMPORARY_BYTES = 2**20
+
+
+def gpu_here() -> bool:
+    """Whether this machine has a GPU."""
+    return any(map(os.path.exists, GPU_DEVICES))
+
+
+def check_temporary_folder() -> None:
+    """Raise StateError if there is no room for temporary files, which Snakemake's scheduler writes
+    before each job.
+    """
+    variable = "TMP" if "TMP" in os.environ else "TMPDIR"
+    folder = os.environ.get(variable, "/tmp")  # noqa: S108  (what the scheduler takes)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(TEMPORARY_BYTES))
+    except OSError as error:
+        if error.errno in FULL:
+            raise StateError(
+                f"The disk of the folder for temporary files, {folder}, is full; free some space, "
+                f"or set the variable {variable} to another folder."
+            ) from None
+
+
+class Jobs:
+    """A study as the rules use it.
+
+    Parameters
+    ----------
+    local : whether jobs run on this machine, so that ``device: cuda`` needs a GPU here.
+    """
+
+    def __init__(self, plan: Plan, local: bool) -> None:
+        study = plan.study
+        self.home, self.layout, self.plan = study.home, study.layout, plan
+        self.data_root: str | None = study.config.data_root
+        self.device: str = study.config.device
+        self.results, self.study = self.layout.results, self.layout.study
+        if local and self.device == "cuda" and not gpu_here():
+            raise ConfigError(
+                "device: 'cuda' needs a GPU and this machine has none; use device: cpu or auto."
+            )
+        self._settings: Callable[[], Any] | None = None
+        self._unforced: Mapping[str, Must] = {}
+        #: GPUs of a training or prediction job
+        self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
+        self.resources = Resources(study, self.gpus)
+
+    def check_installed(self, conda: bool) -> None:
+        """Raise MissingLibraryError if a library of the jobs is missing; ``conda``: they run in
+        environments of rules.
+
+        These do not contain calgrid, so ``conda`` without a checkout raises ConfigError.
+        """
+        if conda and not (self.home / "src").is_dir():
+            raise ConfigError(
+                "Conda environments do not contain calgrid; call snakemake from a checkout, or "
+                "without --sdm conda."
+            )
+        if not conda:
+            for extra in ("workflow", *(["train"] if self.plan.study.trained else [])):
+                optional.require(extra)
+
+    def export_environment(self) -> None:
+        """Set the environment variables of all jobs, here and on a cluster.
+
+        Jobs run the code of this checkout, if it is one, in the environment that Snakemake was
+        started from (an active conda environment of a rule comes first in PATH). The device is an
+        environment variable because it does not change what a result is.
+        """
+        paths = {"PYTHONPATH": self.home / "src", "PATH": Path(sys.executable).parent}
+        for variable, folder in paths.items():
+            if folder.is_dir():  # an installed package has no `src`
+                earlier = os.environ.get(variable)
+                os.environ[variable] = os.pathsep.join(filter(None, [str(folder), earlier]))
+        os.environ["PYTHONSAFEPATH"] = "1"  # a module of the working directory counts nowhere
+        os.environ["CALGRID_DEVICE"] = self.device
+        plugins.export()
+        os.environ.setdefault(provenance.COMMIT_VARIABLE, provenance.commit())
+
+    @functools.cached_property
+    def wildcard_constraints(self) -> dict[str, str]:
+        """Regular expressions of the values that occur, escaped because of the plus in
+        ``tst+mbls``.
+        """
+        study = self.plan.study
+        fields: dict[str, set[str]] = {"probe": set(), "image_set": {*study.image_sets()}}
+        for name in RunKey._fields:
+            fields[name] = {str(getattr(key, name)) for key in study.runs}
+        fields["backbone"] = {key.backbone_folder for key in study.runs}
+        for evaluation in study.evaluations.values():
+            fields["probe"].update(evaluation.probes)
+        constraints = {"id": "[0-9a-f]+"}
+        for name, values in fields.items():
+            constraints[name] = alternatives(values)
+        return constraints
+
+    def ids(self, kind: str) -> str:
+        """Regular expression of the ids of a kind's jobs, which tell its results from those of
+        other rules with the same files.
+        """
+        return alternatives(job.id for job in self.plan.jobs if job.rule == kind)
+
+    @functools.cached_property
+    def _jobs(self) -> dict[str, Job[Any]]:
+        return {job.id: job for job in self.plan.jobs}
+
+    def reads(self, wildcards: Any) -> list[str]:
+        """Files that a job takes, in the order in which it takes them."""
+        return list(self._jobs[wildcards.id].reads)
+
+    @functools.cached_property
+    def _priorities(self) -> dict[RunKey, int]:
+        runs = sorted(self.plan.study.runs, key=lambda key: key.seed)
+        return {key: len(runs) - number for number, key in enumerate(runs)}
+
+    def priority(self, wildcards: Any) -> int:
+        """Priority of the jobs of a run: seeds in ascending order, and each in the order of the
+        grids.
+        """
+        return self._priorities[run_key(wildcards)]
+
+    def results_of_runs(self) -> list[str]:
+        """Files of the results of all runs, without models and logits."""
+        runs = (job for job in self.plan.jobs if job.rule != "data")
+        return [name for job in runs for name in job.files_of_result]
+
+    def prepared(self, _: Any) -> list[str]:
+        """Files of prepared data that are there, or that a result needs."""
+        files = []
+        for job in self.plan.jobs:
+            if job.rule == "data" and (Path(job.result).exists() or job.result in self._pending):
+                files += job.files_of_result
+        return files
+
+    def models(self) -> list[str]:
+        """Models that must be there, unless the user may delete them."""
+        return self._models() if self.plan.study.config.keep_models else []
+
+    def _models(self) -> list[str]:
+        return [f"{job.folder}/{MODEL}" for job in self.plan.jobs if job.rule == "train"]
+
+    def _result_files(self) -> list[Path]:
+        """Files of all results that rules name, models among them."""
+        files = [name for job in self.plan.jobs for name in job.files_of_result]
+        return list(map(Path, [*files, *self._models()]))
+
+    # files of the study ------------------------------------------------------------------------
+
+    def record(self, name: str) -> str:
+        """Record of files of the study; its name says from what they were made."""
+        return self.plan.stage_record(name)
+
+    def aggregated_files(self) -> list[str]:
+        """Files of the study beside the record of their aggregation."""
+        names = itertools.chain(STUDY_FILES, *DIAGNOSTICS.values())
+        return list(map(self.layout.file, names))
+
+    # what must run ------------------------------------------------------------------------------
+
+    def compare_inputs(self, settings: Callable[[], Any]) -> None:
+        """Find out which results must be made, for :meth:`changed`.
+
+        ``settings`` returns Snakemake's options of the call, which it knows after this.
+
+        Raises
+        ------
+        StateError : a result that must be made again is in a folder that is not writable.
+        """
+        self._settings = settings
+        self._unforced = pending(self.plan)
+        there = [record for record, must in self._unforced.items() if must.there]
+        self._check_writable(Path(record).parent for record in there)
+
+    @functools.cached_property
+    def _pending(self) -> Mapping[str, Must]:
+        """Records of results that must be made; none in the processes of jobs."""
+        if self._settings is None:
+            return {}
+        settings = self._settings()
+        names = [*settings.forcerun, *(settings.targets if settings.forcetargets else [])]
+        forced = set()
+        for job in self.plan.jobs:
+            inside = any(name.startswith(f"{job.folder}/") for name in names)
+            if settings.forceall or inside or (KINDS[job.rule].rule or job.rule) in names:
+                forced.add(job.result)
+        for stage in SUMMARIES:
+            record = self.record(stage)
+            if settings.forceall or not {stage, record}.isdisjoint(names):
+                forced.add(record)
+        return pending(self.plan, forced) if forced else self._unforced
+
+    def changed(self, kind: str) -> Callable[[Any], list[str]]:
+        """Input function of a rule: inputs that make Snakemake run a job that must run.
+
+        These are the records above it that are made again, and a file of this moment, because
+        records may have the times of a backup. What is missing, Snakemake knows.
+        """
+
+        def of_job(wildcards: Any) -> list[str]:
+            record = self.record(kind) if kind in SUMMARIES else self._jobs[wildcards.id].result
+            if record not in self._pending:
+                return []
+            must = self._pending[record]
+            return [*must.above, *(self._now if must.there else [])]
+
+        return of_job
+
+    @functools.cached_property
+    def _now(self) -> list[str]:
+        """A file of this moment; with Snakemake's own, because a dry run changes no results."""
+        try:
+            NOW.parent.mkdir(exist_ok=True)
+            # Snakemake compares the content of small files that it has seen before
+            NOW.write_text(str(time.time()))
+        except OSError:  # the working folder of somebody else, where nothing can run
+            return []
+        return [str(NOW)]
+
+    def check_writable(self) -> None:
+        """Raise StateError if a folder is not writable in which a result or log is to be made."""
+        folders = {Path(self.layout.file(HIDDEN))}
+        for job in self.plan.jobs:
+            if not Path(job.result).is_file():
+                folders |= {Path(job.folder).parent, Path(job.log).parent}
+        self._check_writable(folders)
+
+    def _check_writable(self, folders: Iterable[Path]) -> None:
+        for folder in sorted(set(folders)):
+            existing = next(filter(Path.exists, (folder, *folder.absolute().parents)))
+            if not os.access(existing, os.W_OK):
+                raise StateError(
+                    f"The folder {existing} is not writable; give another folder as 'results', or "
+                    "change its permissions."
+                )
+
+    def check_files(self) -> None:
+        """Raise StateError if there is a folder where a record, a model or another file of a result
+        should be, which Snakemake would take for the file.
+        """
+        records = [Path(self.record(name)) for name in SUMMARIES]
+        for path in [*self._result_files(), *records]:
+            if path.is_dir():
+                what = "model" if path.name == MODEL else "file"
+                raise StateError(f"The {what} {path} is a folder; {MEND}.")
+
+    def bring_times_to_now(self) -> None:
+        """Set times of results that are ahead of the clock to now.
+
+        Snakemake refuses the output of a job if an input is newer, and a forced job replaces what
+        was complete before the call.
+        """
+        now = time.time()
+        paths = self._result_files()
+        paths += Path(self.layout.file(HIDDEN)).parent.rglob("*")
+        for path in paths:
+            # what is missing is made, and what belongs to another user stays as it is
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime > now:
+                    os.utime(path, (now, now))
+
+
+def alternatives(values: Iterable[str]) -> str:
+    """Regular expression that matches only the given strings."""
+    return "|".join(re.escape(value) for value in sorted(values)) or "$^"

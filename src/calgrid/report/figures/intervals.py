@@ -1,0 +1,147 @@
+"""Means with intervals, one row per method and calibrator: calibration errors and accuracy, NLL and
+Brier score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from calgrid.report import captions, text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import style
+from calgrid.report.study import Group, StudyData
+
+#: largest extent of an axis, as a multiple of the largest mean; longer intervals end in an arrow
+REACH = 2.5
+#: number of calibrators shown, with the uncalibrated network; the table has all
+MOST = 4
+#: means that differ by more than this factor are shown on a logarithmic axis
+LOG_FACTOR = {"ece": 15, "ece_debiased": 15, "nll": 4, "brier": 4}
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """One panel per metric; calibrators are chosen by the first."""
+
+    metrics: tuple[str, ...]
+    #: begin of the caption, and its last sentences
+    shows: str
+    reading: str
+
+    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+        """Wide rows of all methods, by rank, with up to MOST calibrators.
+
+        These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over
+        methods.
+        """
+        rows = data.test(group)
+        few = data.few_calibrators()
+        means = rows.groupby("calibrator")[f"{self.metrics[0]}_mean"].mean()
+        best = means.sort_values(kind="stable").index
+        shown = [*few, *best.difference(few, sort=False)][:MOST]
+        count = rows["calibrator"].nunique()
+        return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=count)
+
+    def caption(self, frame: FigureData) -> str:
+        count = int(frame.rows["n_calibrators"].max())
+        first = "debiased ECE" if self.metrics[0] == "ece_debiased" else text.name(self.metrics[0])
+        few = frame.study.few_calibrators()
+        which, chosen = "and calibrator", ""
+        if count > MOST:
+            which = f"with {MOST} of {count} calibrators"
+            chosen = (
+                f"Calibrators: {text.listed(few)}, and the {MOST - len(few)} others with the "
+                f"lowest mean {first}."
+            )
+        bars = captions.interval(frame.study, frame.rows)
+        sentences = [
+            f"{self.shows} of every method {which} on {frame.label}, clean test split "
+            f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}.",
+            chosen,
+            bars,
+            captions.ARROW if bars else "",
+            self.reading,
+        ]
+        return " ".join(filter(None, sentences))
+
+    def draw(self, frame: FigureData) -> Figure:
+        """Draw one row per method and calibrator."""
+        rows, calibrators = frame.rows, frame.calibrators()
+        methods = list(dict.fromkeys(rows["method"]))
+        step = 1 / (len(calibrators) + 1)
+        centre = rows["method"].map(methods.index).astype(float)
+        offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
+        height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
+        figure = style.new_figure(frame.width, height)
+        wide = frame.width > style.COLUMN
+        widths = {"width_ratios": [3 if wide else 2, *[2] * (len(self.metrics) - 1)]}
+        axes = figure.subplots(1, len(self.metrics), sharey=True, gridspec_kw=widths)
+        for ax, metric in zip(axes, self.metrics, strict=True):
+            style.stripes(ax, methods)
+            _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
+            label = text.in_unit(metric)
+            ax.set_xlabel(label if wide else label.replace(" (", "\n("))
+            if not wide and ax.get_xscale() == "linear":
+                ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+        looks = {}
+        for name in calibrators:
+            look = {"markersize": 5, **style.marker_look(calibrators, name)}
+            looks[style.calibrator_label(name)] = look
+        handles = style.handles(looks)
+        handles += [style.null_handle()] if "ece" in self.metrics else []
+        style.legend_above(figure, handles, 6)
+        return figure
+
+
+ECE = Intervals(
+    ("ece_debiased", "ece", "accuracy"),
+    "Debiased ECE, plain ECE and accuracy",
+    "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences "
+    "and number of images; an ECE at or below its tick is no evidence of miscalibration.",
+)
+NLL = Intervals(
+    ("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better."
+)
+
+
+def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
+    for name in calibrators:
+        part = rows[rows["calibrator"] == name]
+        mean, low, high = style.estimates(part, metric)
+        look = style.dot(markersize=4.5, **style.marker_look(calibrators, name))
+        known = ~np.isnan(low)
+        # drawn from end to end, as the interval of a biased error need not contain the mean
+        bars: style.Look = {"color": look["color"], "linewidth": 1.4, "alpha": 0.75}
+        ax.hlines(part["y"][known], low[known], high[known], **bars)
+        ax.plot(mean, part["y"], markeredgecolor="white", markeredgewidth=0.4, **look)
+    if metric == "ece":
+        ax.plot(style.statistic(rows, "ece_null"), rows["y"], markersize=7, **style.NULL_TICK)
+    _frame(ax, metric, rows)
+    for name in calibrators:
+        part = rows[rows["calibrator"] == name]
+        _, low, high = style.estimates(part, metric)
+        style.arrows(ax, part["y"].to_numpy(), low, high, style.colour(calibrators, name))
+
+
+def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
+    """Set limits that show all means, and intervals up to ``REACH``; errors start at 0 on a linear
+    axis.
+    """
+    means, low, high = style.estimates(rows, metric)
+    if metric == "ece":
+        means = np.concatenate([means, style.statistic(rows, "ece_null")])
+    first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
+    least, most = means.min(), means.max()
+    if metric == "accuracy":
+        room = max(most - least, 2)
+        ax.set_xlim(max(first - 0.1, least - room, 0), min(last + 0.1, most + room, 100))
+    elif style.spans(means, LOG_FACTOR[metric]):
+        style.log_axis(ax, "x", max(first / 1.1, least / REACH), min(1.1 * last, REACH * most))
+    else:
+        end = max(min(1.05 * last, REACH * most), 1.1 * most, style.SMALLEST_AXIS)
+        ax.set_xlim(min(0.0, 1.1 * least), end)

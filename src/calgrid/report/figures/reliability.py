@@ -1,0 +1,148 @@
+"""Reliability diagrams of the methods, before and after calibration."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from calgrid.metrics.binning import BinSums
+from calgrid.report import text
+from calgrid.report.figure import FigureData
+from calgrid.report.plotting import points, style
+from calgrid.report.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.schema import BINS
+
+BAR, GAP = "#7fa8cf", "#d55e00"
+#: bins with fewer samples per seed are drawn pale: their height is mostly chance
+FEW = 10
+#: columns of the bins that are sums
+COLUMNS = ["count", "confidence", "correct"]
+#: name of a method in its panel
+NAME: style.Look = {
+    "xycoords": "axes fraction",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    "va": "top",
+    "fontsize": 9,
+    "fontweight": "bold",
+    "zorder": 5,
+}
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M).
+
+    Several methods are shown without calibration and with one calibrator, a single one with all.
+    """
+    bins = data.rows(BINS, group, n_bins=data.bins)
+    several = bins["method"].nunique() > 1
+    shown = data.few_calibrators() if several else list(bins["calibrator"].unique())
+    rows = data.test(group, shown)
+    if rows.empty:
+        return rows
+    of_diagram = bins.groupby(["method", "calibrator"])[["seed", *COLUMNS]]
+    return rows.join(of_diagram.apply(_sums).rename("sums"), on=["method", "calibrator"])
+
+
+def caption(frame: FigureData) -> str:
+    seeds = max(len(sums.count) for sums in frame.rows["sums"])
+    pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
+    spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
+    return (
+        f"Reliability before and after calibration on {frame.label}, clean test split "
+        f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
+        "of a bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins "
+        f"with fewer than {FEW} images per seed are pale and have no whiskers. Below, the share of "
+        "images in each bin. Accuracy, NLL, ECE and the expected ECE of a perfectly calibrated "
+        f"network (null) {'are means over seeds' if seeds > 1 else 'are those of the seed'}."
+    )
+
+
+def draw(frame: FigureData) -> Figure:
+    """Draw one panel per method and calibrator, by rank."""
+    rows = frame.rows
+    columns = min(points.COLUMNS, len(rows))
+    figure, pairs = points.stacked(len(rows), style.WIDTH / max(columns, 3), 2.75, 3.2)
+    for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
+        first = place % columns == 0
+        curve_and_histogram(upper, lower, row["sums"], first)
+        _label(upper, row)
+        for ax in (upper, lower):
+            ax.tick_params(labelleft=first)
+    several = int(rows["n_seeds"].max()) > 1
+    style.legend_above(figure, handles(several), 4)
+    figure.supxlabel("Confidence (%)", fontsize=9)
+    return figure
+
+
+def _sums(bins: pd.DataFrame) -> BinSums:
+    """Sums of the bins of each seed, (S, M)."""
+    columns = bins[COLUMNS].to_numpy(float).T
+    return BinSums(*columns.reshape(3, bins["seed"].nunique(), -1))
+
+
+def curve_and_histogram(upper: Axes, lower: Axes, sums: BinSums, first: bool = True) -> None:
+    """Draw :func:`curve` above :func:`histogram`; the first of a line has names of the axes."""
+    curve(upper, sums)
+    histogram(lower, sums)
+    upper.tick_params(labelbottom=False)
+    if first:
+        upper.set_ylabel("Accuracy (%)")
+        lower.set_ylabel("Share (%)")
+
+
+def curve(ax: Axes, sums: BinSums) -> None:
+    """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M), or of one, (M,)."""
+    counts, confidences, corrects = map(np.atleast_2d, (sums.count, sums.confidence, sums.correct))
+    count, confidence, correct = counts.sum(axis=0), confidences.sum(axis=0), corrects.sum(axis=0)
+    filled, bins = count > 0, len(count)
+    x = (np.arange(bins)[filled] + 0.5) / bins * 100
+    accuracy = 100 * correct[filled] / count[filled]
+    mean = 100 * confidence[filled] / count[filled]
+    few = count[filled] < FEW * len(counts)
+    strength = np.where(few, 0.35, 1)
+    ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
+    hatch: style.Look = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
+    ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
+    ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
+    if len(counts) > 1:
+        by_seed = np.where(counts > 0, 100 * corrects / np.maximum(counts, 1), np.nan)
+        by_seed = by_seed[:, filled][:, ~few]
+        low, high = np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0)
+        ax.vlines(x[~few], low, high, color="black", linewidth=0.8)
+    ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
+
+
+def _faded(name: str, strength: np.ndarray) -> np.ndarray:
+    """Colours (M, 4) of one hue with opacity ``strength`` (M,)."""
+    return np.column_stack([np.tile(to_rgb(name), (len(strength), 1)), strength])
+
+
+def histogram(ax: Axes, sums: BinSums) -> None:
+    """Draw the share of images in each bin; sums as in :func:`curve`."""
+    count = np.atleast_2d(sums.count).sum(axis=0)
+    bins = len(count)
+    x, shares = (np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum()
+    ax.bar(x, shares, 100 / bins, color="0.55", edgecolor="white")
+    ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
+
+
+def _label(upper: Axes, row: pd.Series) -> None:
+    accuracy, ece, null = text.means(row, "accuracy", "ece", "ece_null")
+    facts = (f"accuracy {accuracy}", f"ECE {ece}, null {null}", f"NLL {row['nll_mean']:.3f}")
+    points.title(upper, *facts)
+    after = "" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"
+    upper.annotate(row["method"] + after, (0.04, 0.93), **NAME)
+
+
+def handles(several: bool) -> list[Any]:
+    """Entries of the legend, for one seed or for several."""
+    gap: style.Look = {"facecolor": "white", "edgecolor": GAP, "hatch": "/////", "linewidth": 0}
+    looks: dict[str, style.Look] = {"perfect calibration": {"color": style.GREY, "linestyle": "--"}}
+    if several:
+        looks["range of seeds"] = style.dot(marker="|", color="black", markersize=9)
+    bar = Patch(facecolor=BAR, label="accuracy of the bin")
+    return [bar, Patch(label="gap to confidence", **gap), *style.handles(looks)]

@@ -1,0 +1,185 @@
+"""The report: one self-contained HTML file with the tables, the figures and the findings."""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from calgrid import __version__
+from calgrid.report import captions, text
+from calgrid.report.findings import findings
+from calgrid.report.index import (
+    CATEGORIES,
+    PAPER_FIGURES,
+    SUMMARY,
+    FigureEntry,
+    TableEntry,
+    read_index,
+)
+from calgrid.report.provenance import provenance
+from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
+from calgrid.report.table import Table
+from calgrid.report.tables import questions
+from calgrid.report.templates import template
+from calgrid.storage.atomic import write_text
+from calgrid.storage.records import summary_record
+
+#: kind of the figure shown in the summary
+HEADLINE = "ece_intervals"
+#: number of figures of a kind that are embedded; further ones are linked
+SHOWN_FIGURES = 8
+#: header of the table of what was run
+GRID = (
+    "Data set, backbone",
+    "Protocol",
+    "Checkpoint",
+    "Methods",
+    "Seeds",
+    "Calibrators",
+    "Shifts",
+    "Test images",
+)
+
+
+def write_report(
+    data: StudyData, out: Path, further: Callable[[StudyData, Path], Iterable[Table]]
+) -> None:
+    """Write the report of a study.
+
+    Parameters
+    ----------
+    data : a study with ``tables/`` and ``figures/`` as their jobs wrote them.
+    out : the HTML file.
+    further : tables from the study and the folder of its figures, behind those of the jobs.
+
+    Raises
+    ------
+    DataError : a file of the study, an index or a figure is missing or damaged.
+    """
+    tables, figures = _index(data)
+    tables += [table.entry for table in further(data, data.folder / "figures")]
+    # the first figure of the study if it has none of this kind
+    candidates = [entry for entry in figures if entry["figure"] == HEADLINE] or figures
+    headline = candidates[0] if candidates else None
+    others = [entry for entry in figures if entry is not headline]
+    grid, groups = [], []
+    for group in data.groups:
+        grid.append(_grid_row(data, group))
+        groups.append((data.label(group), list(map(data.named, findings(data, group)))))
+    answers = [entry for entry in tables if entry["category"] == SUMMARY]
+    context = {
+        "study": data.manifest["configuration"]["study"],
+        "version": __version__,
+        "facts": facts_of(data),
+        "reading": captions.reading(data),
+        "grid_header": GRID,
+        "grid": grid,
+        "findings": groups,
+        "questions": _questions(data, tables),
+        "summarised": [entry for entry in tables if entry["summary"]],
+        "level": f"{100 * data.level:g} %",
+        "answers": answers,
+        "headline": headline,
+        "sections": _sections(tables, others),
+        "paper_figures": PAPER_FIGURES,
+        "provenance": provenance(data),
+    }
+    write_text(out, template("report.html.j2").render(context))
+
+
+def facts_of(data: StudyData) -> list[str]:
+    """What a study holds, in numbers."""
+    runs = data.manifest["runs"]
+    facts = [text.count(len(runs), "run")]
+    if external := sum(run["external"] for run in runs):
+        facts[0] += f", {external} of them from external logits"
+    names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
+    for name, noun in names.items():
+        facts.append(text.count(data.keys[name].nunique(), noun))
+    return [*facts, text.count(len(data.calibrators) - 1, "calibrator")]  # all but none
+
+
+def _grid_row(data: StudyData, group: Group) -> list[str]:
+    """Row of the table of what was run: cells of ``GRID``."""
+    keys = data.keys_of(group)
+    families = []
+    for run in data.runs(group):
+        families += run["families"]
+    return [
+        data.label(group),
+        group.protocol,
+        group.checkpoint,
+        data.named(", ".join(map(data.marked, keys["method"].unique()))),
+        ", ".join(map(str, sorted(keys["seed"].unique()))),
+        data.named(", ".join(among(data.calibrators, data.tidy(group, "test")["calibrator"]))),
+        ", ".join(dict.fromkeys(families)) or "none",
+        f"{data.test_samples(group):,}",
+    ]
+
+
+def _index(data: StudyData) -> tuple[list[TableEntry], list[FigureEntry]]:
+    """Entries of the tables and figures as their jobs wrote them, figures with their content in
+    base64.
+    """
+    study = data.folder
+    for name in ("figures", "tables"):
+        if (record := summary_record(study, name)) is not None:
+            record.verify()
+    drawn: list[FigureEntry] = read_index(study / "figures")
+    shown: Counter[str] = Counter()
+    for entry in drawn:
+        shown[entry["figure"]] += 1
+        if shown[entry["figure"]] <= SHOWN_FIGURES:
+            content = (study / "figures" / entry["file"]).read_bytes()
+            entry["data"] = base64.b64encode(content).decode()
+    return read_index(study / "tables"), drawn
+
+
+def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[str, list[str]]]:
+    """Question -> what was compared -> answers in words; their table has the numbers."""
+    of_calibrators = {
+        data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
+    }
+    found: dict[str, dict[str, list[str]]] = {}
+    parts = [part for table in tables if table["id"] == questions.ID for part in table["sections"]]
+    for part in parts:
+        for row in part["rows"]:
+            question, method, calibrator, against, _, answer = (
+                cell["text"] for cell in row[: len(questions.WORDS)]
+            )
+            compared = f"{method} against {against}"
+            when = f"After {calibrator}, "
+            if question in of_calibrators:
+                compared, when = f"{calibrator} against {against}, networks of {method}", ""
+            elif calibrator == data.named(UNCALIBRATED):
+                when = "Before calibration, "
+            if len(parts) > 1:
+                compared = f"{part['heading']}: {compared}"
+            said = f"{when}{answer}."
+            answers = found.setdefault(question, {}).setdefault(compared, [])
+            answers.append(said[0].upper() + said[1:])
+    return found
+
+
+@dataclass
+class ReportSection:
+    """Tables and figures of a category; ``further`` figures are linked."""
+
+    title: str
+    tables: list[TableEntry] = field(default_factory=list)
+    figures: list[FigureEntry] = field(default_factory=list)
+    further: list[FigureEntry] = field(default_factory=list)
+
+
+def _sections(tables: Sequence[TableEntry], figures: Sequence[FigureEntry]) -> list[ReportSection]:
+    """Tables and figures by category, without empty categories."""
+    sections = {category: ReportSection(category) for category in CATEGORIES}
+    for table in tables:
+        if table["category"] in sections:
+            sections[table["category"]].tables.append(table)
+    for figure in figures:
+        if figure["category"] in sections:
+            section = sections[figure["category"]]
+            (section.figures if "data" in figure else section.further).append(figure)
+    return [section for section in sections.values() if section.tables or section.figures]

@@ -1,0 +1,162 @@
+"""Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pandas as pd
+import yaml
+from markupsafe import Markup
+
+from calgrid.components import registry
+from calgrid.errors import ConfigError
+from calgrid.report.study import StudyData
+from calgrid.report.table import SHOWN_ROWS
+from calgrid.storage.layout import RunKey
+from calgrid.storage.manifest import ManifestRun, of_any_place
+from calgrid.storage.schema import METRICS, RUN_KEY
+
+#: stage -> what it made
+STAGES = {
+    "train": "networks",
+    "predict": "logits",
+    "probe": "probes",
+    "calibrate": "calibrators and metrics",
+    "aggregate": "statistics",
+}
+#: key of a version in a record -> name
+VERSIONS = {
+    "calgrid": "calgrid",
+    "python": "Python",
+    "torch": "torch",
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+}
+ENVIRONMENT_HEADER = ("What", *VERSIONS.values(), "Device", "Name", "Threads", "Jobs")
+#: what is looked up in the registry, and under which kinds of components
+KINDS = {
+    "dataset": ("dataset",),
+    "backbone": ("backbone",),
+    "method": ("loss", "procedure"),
+    "calibrator": ("calibrator",),
+    "probe": ("probe",),
+}
+RUN_HEADER = ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions")
+CODE = Markup("<code>{}</code>")
+#: stage and environment of a job
+Job: TypeAlias = tuple[str, Mapping[str, Any]]
+
+
+def provenance(data: StudyData) -> dict[str, Any]:
+    """Content of the last section of the report."""
+    of_runs = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))
+    fingerprints = of_runs["fingerprint"].agg(lambda values: ", ".join(sorted(values)))
+    runs = data.manifest["runs"]
+    jobs = list(_jobs(data))
+    shown = runs if len(runs) <= SHOWN_ROWS else []
+    rows = [_run(data, run, fingerprints) for run in shown]
+    configuration = of_any_place(data.manifest["configuration"])
+    return {
+        "fingerprint": data.manifest["fingerprint"],
+        "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),
+        "environment_header": ENVIRONMENT_HEADER,
+        "environments": _environments(jobs),
+        "mixed": _mixed(jobs),
+        "n_runs": len(runs),
+        "run_header": RUN_HEADER,
+        "runs": rows,
+        "sources": _sources(data),
+    }
+
+
+def _jobs(data: StudyData) -> Iterator[Job]:
+    """Stage and environment of each job of the study."""
+    for run in data.manifest["runs"]:
+        facts = data.facts(run)
+        if "environment" in facts:
+            yield "train", facts["environment"]
+        for environment in facts.get("environments", ()):
+            yield environment["stage"], environment
+    if data.environment:
+        yield "aggregate", data.environment
+
+
+def _environments(jobs: Iterable[Job]) -> list[tuple[object, ...]]:
+    """Different environments of each stage, and the number of jobs in each."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for stage, environment in jobs:
+        values = [environment.get(name, "") for name in (*VERSIONS, "device")]
+        name = environment.get("device_name") or environment.get("cpu", "")
+        counts[stage, *map(str, [*values, name, environment.get("threads", "")])] += 1
+    rows: list[tuple[object, ...]] = []
+    for stage, made in STAGES.items():
+        of_stage = sorted(values for values in counts if values[0] == stage)
+        rows += [(made, *values[1:], counts[values]) for values in of_stage]
+    return rows
+
+
+def _mixed(jobs: Iterable[Job]) -> list[str]:
+    """Stages of which the jobs had several versions of a library."""
+    found = defaultdict[tuple[str, str], set[str]](set)
+    for stage, environment in jobs:
+        for name in VERSIONS:
+            found[stage, name].add(environment.get(name, ""))
+    mixed = []
+    for (stage, name), versions in found.items():
+        known = sorted(versions - {""})
+        if len(known) > 1:
+            mixed.append(f"{STAGES[stage]} with {VERSIONS[name]} {', '.join(known)}")
+    return mixed
+
+
+def _run(data: StudyData, run: ManifestRun, fingerprints: pd.Series) -> list[str]:
+    key, record = RunKey(**run["key"]), data.facts(run)
+    return [
+        "/".join(map(str, key)),
+        _origin(record) if "origin" in record or not run["external"] else "external logits",
+        CODE.format(fingerprints.get(key, "")),
+        CODE.format(run["fingerprint"]),
+        record.get("interruptions", ""),
+    ]
+
+
+def _origin(record: Mapping[str, Any]) -> str:
+    """Origin of a run: trained here, from downloaded weights, or of a bank."""
+    if origin := record.get("origin"):
+        authors = ", ".join([*origin["creators"], origin["cite"]]).rstrip(", ")
+        return f"of a bank by {authors} ({origin['licence']})"
+    weights = record.get("weights")
+    if weights is None:
+        return "trained"
+    if "url" not in weights:
+        return f"your own weights, {weights['path']}"
+    return f"{weights['source']} weights, {weights['path']} of {weights['url']}"
+
+
+def _sources(data: StudyData) -> list[tuple[str, str, str]]:
+    """Name, kind and source of all registered data sets, backbones, methods and calibrators of the
+    study.
+    """
+    names = {
+        "dataset": set(data.keys["dataset"]),
+        "backbone": set(data.keys["backbone"]),
+        "method": set("+".join(data.methods).split("+")),
+        "calibrator": set(data.calibrators),
+        "probe": set(),
+    }
+    for run in data.manifest["runs"]:
+        names["probe"].update(probe["name"] for probe in run.get("probes", ()))
+    rows = []
+    for label, kinds in KINDS.items():
+        variants = data.manifest["configuration"].get(f"{label}s", {})
+        for name in sorted(names[label]):
+            base = variants.get(name, {}).get("base", name)
+            for kind in kinds:
+                with contextlib.suppress(ConfigError):  # a name that the registry does not know
+                    source = registry.describe(kind, base).source
+                    rows.append((name, label.replace("dataset", "data set"), source))
+                    break
+    return rows

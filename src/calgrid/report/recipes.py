@@ -1,0 +1,99 @@
+"""Recipes, a method with a calibrator or without: the best on the test split, and its ties."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from calgrid.components.metrics import find_metric
+from calgrid.report.study import Group, StudyData
+from calgrid.report.table import present
+from calgrid.statistics.pairs import RECIPES_BY, best_of
+from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """Recipes with calibrators fitted on val, by mean NLL, within one point of the best accuracy.
+
+    Attributes
+    ----------
+    best : row of :meth:`StudyData.test` with the lowest mean.
+    others : rows of the others in this order, with the ``verdict`` of each against the best.
+    """
+
+    best: pd.Series
+    others: pd.DataFrame
+
+    @property
+    def tied(self) -> pd.DataFrame:
+        """Others that are not significantly worse."""
+        return self.others[self.others["verdict"].isin(NOT_WORSE)]
+
+    @property
+    def tested(self) -> bool:
+        """Whether all others have a verdict; those of other methods need two seeds."""
+        return NO_VERDICT not in set(self.others["verdict"])
+
+
+def best_of_all(data: StudyData, group: Group) -> Recipes | None:
+    """Recipes of a group; None if it has none."""
+    rows = data.test(group)
+    return _ranked(data, group, rows) if len(rows) else None
+
+
+def best_of_methods(data: StudyData, group: Group) -> dict[str, Recipes]:
+    """Recipes of each method of a group."""
+    rows = data.test(group).groupby("method") if len(data.test(group)) else ()
+    found = {name: _ranked(data, group, part) for name, part in rows}
+    return {name: recipes for name, recipes in found.items() if recipes is not None}
+
+
+def _ranked(data: StudyData, group: Group, rows: pd.DataFrame) -> Recipes | None:
+    rows = rows[rows["fit_on"] == "val"]
+    best, others = best_of(rows, RECIPES_BY)
+    if best is None:
+        return None
+    ranked = rows.loc[others].sort_values([f"{RECIPES_BY}_mean", "brier_mean", "method"])
+    verdicts = _against(data, group, RECIPES_BY, rows.loc[best], ranked)
+    return Recipes(rows.loc[best], ranked.assign(verdict=verdicts))
+
+
+def ties(
+    data: StudyData, group: Group, rows: pd.DataFrame, metrics: Sequence[str], within: str
+) -> dict[str, set[Any]]:
+    """Metric -> index labels of the recipes that are not significantly worse than the best by the
+    metric that decides, the best among them if any was tested.
+
+    ``rows`` are of :meth:`StudyData.test`; those with the same value in the column ``within`` are
+    compared, and those within one point of their best accuracy. With one seed only calibrators of a
+    method are compared, on its network.
+    """
+    found: dict[str, set[Any]] = {}
+    for metric in present(rows, metrics):
+        deciding = find_metric(metric).decided_by
+        if not deciding or not present(rows, [deciding]):
+            continue
+        found[metric] = set()
+        for _, part in rows.groupby(within, sort=False):
+            best, others = best_of(part, deciding)
+            if best is None:
+                continue
+            verdicts = _against(data, group, deciding, part.loc[best], part.loc[others])
+            told = [word != NO_VERDICT for word in verdicts]
+            found[metric] |= {best} if any(told) else set()
+            found[metric] |= {
+                label for label, word in zip(others, verdicts, strict=True) if word in NOT_WORSE
+            }
+    return found
+
+
+def _against(
+    data: StudyData, group: Group, metric: str, best: pd.Series, others: pd.DataFrame
+) -> list[str]:
+    """Verdict of the table of tests on each of the others against the best."""
+    known = data.verdicts(group)
+    recipes: Iterable[tuple[str, str]] = zip(others["method"], others["calibrator"], strict=True)
+    one = best["method"], best["calibrator"]
+    return [known.get((metric, *recipe, *one), NO_VERDICT) for recipe in recipes]

@@ -1,0 +1,77 @@
+"""Tables of a study: unrounded CSV files, formatted Markdown and LaTeX files, and an index for the
+report.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from calgrid.report.index import write_index
+from calgrid.report.study import StudyData
+from calgrid.report.table import Table, marked, named
+from calgrid.report.tables import (
+    class_groups,
+    classes,
+    comparison,
+    conformal,
+    costs,
+    indicator,
+    methods,
+    overview,
+    questions,
+    ranks,
+    shift,
+    training_time,
+    tuned,
+)
+
+__all__ = ["TABLES", "built", "write_tables"]
+
+#: builds a table; None is a table without rows, which is not written
+Builder = Callable[[StudyData], Table | None]
+#: tables of every study
+TABLES: tuple[Builder, ...] = (
+    overview.overview,
+    questions.comparisons,
+    tuned.tuned,
+    methods.methods,
+    ranks.method_ranks,
+    comparison.tests,
+    methods.calibrators,
+    ranks.calibrator_ranks,
+    methods.parts,
+    methods.soft_labels,
+    class_groups.class_groups,
+    classes.classes,
+    shift.shift,
+    shift.ood,
+    shift.ood_scores,
+    conformal.conformal,
+    costs.costs,
+    training_time.training_time,
+    comparison.published,
+    indicator.indicator,
+)
+
+
+def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
+    """Tables that have rows, with methods that see validation data marked."""
+    for build in builders:
+        table = build(data)
+        if table is not None:
+            yield named(marked(table, data), data)
+
+
+def write_tables(data: StudyData, out: Path, further: Iterable[Table] = ()) -> list[Path]:
+    """Write all tables that have rows, ``further`` ones behind them, and ``index.json``.
+
+    Returns the paths of the files written, the index last.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
+    """
+    tables = [*built(data, TABLES), *further]
+    paths = []
+    for table in tables:
+        paths += table.write(out)
+    return [*paths, write_index(out, [table.entry for table in tables])]

@@ -1,0 +1,133 @@
+"""Tables of comparisons: verdicts against the baseline method, and our results beside published
+numbers.
+"""
+
+import math
+
+import pandas as pd
+
+from calgrid.components.metrics import metric_names
+from calgrid.report import captions, text
+from calgrid.report.study import GROUP, STATISTICS, Group, StudyData, among
+from calgrid.report.table import Cell, Section, Table, by_group, whole, words
+from calgrid.report.tables.shift import condition
+from calgrid.statistics.pairs import QUESTIONS
+from calgrid.statistics.verdicts import FOUND, TIE
+from calgrid.storage.schema import TEST_COLUMNS
+
+TESTED = ("accuracy", "nll", "nll_calibration", "brier", "squared_ce", "ece_debiased", "ece")
+NAMES = ["method", "calibrator", "fit_on"]
+PLACE = ["split", "shift", "severity"]
+#: columns of the tests beside those of a group
+COLUMNS = [name for name in TEST_COLUMNS if name not in GROUP]
+PUBLISHED_COLUMNS = [*NAMES, "split", "shift", "metric", *STATISTICS, "n_seeds"]
+PUBLISHED_COLUMNS += ["published", "published_source"]
+BESIDE = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
+
+
+def tests(data: StudyData) -> Table | None:
+    """Tests of all pairs; shown are those of each method against the baseline, on clean images and
+    under shift.
+    """
+    shown = (*TESTED, *data.own_metrics)
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = data.select(data.tests, group)
+        return data.in_order(rows, data.order(group), by=("calibrator", "method"))[COLUMNS]
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        against = (rows["against"] == data.baseline) & (rows["method"] != data.baseline)
+        against &= rows["calibrator"] == rows["against_calibrator"]
+        rows = rows[against & rows["metric"].isin(shown) & (rows["split"] != "ood")]
+        metrics = among(shown, rows["metric"])
+        header = ["Calibrator", "Method", "Seeds"]
+        header += [f"Δ {text.in_unit(metric)}" for metric in metrics]
+        found = []
+        for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
+            where = f": {condition(severity, shift)}" if split == "shift" else ""
+            lines = []
+            for names, own in part.groupby(["calibrator", "method"], sort=False):
+                line = [*map(words, names), whole(own["n_seeds"].max())]
+                line += [_difference(own[own["metric"] == metric]) for metric in metrics]
+                lines.append(line)
+            found.append(Section(data.label(group) + where, header, lines))
+        return found
+
+    frame, formatted = by_group(data.groups, select, sections)
+    if not formatted:
+        return None
+    shifted = ""
+    if (frame["severity"] < 0).any():
+        shifted = " and on the mean over all corruptions and severities"
+    asked = ""
+    if frame["family"].str.startswith(QUESTIONS).any():
+        asked = "or, where a question of the study is about this pair, for all questions, "
+    caption = (
+        f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
+        f"same calibrator on the {captions.test_split(data)}{shifted}; "
+        f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
+        "would have been found), p-value after Holm's correction for all methods compared in that "
+        f"column, {asked}and p-value of the t-test over seeds alone, which holds on these images "
+        "only. The CSV file has the tests of all pairs that the report speaks of, with the family "
+        f"of each. Bold: better or worse. {captions.TESTED}"
+    )
+    return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
+
+
+def _difference(rows: pd.DataFrame) -> Cell:
+    if rows.empty:
+        return Cell(text.NOTHING)
+    row = rows.iloc[0]
+    metric, difference = row["metric"], float(row["difference"])
+    said = text.format_metric(metric, difference, signed=True)
+    if row["decided_by"] != metric:
+        return Cell(said, sort=difference)
+    detectable = float(row["detectable"])
+    verdict = row["verdict"]
+    if verdict == TIE and not math.isnan(detectable):
+        verdict += f", {text.format_metric(metric, detectable)}"
+    p_holm, p_seeds = text.p_value(row["p_holm"]), text.p_value(row["p_seeds"])
+    spread = f"({verdict}; {p_holm}; {p_seeds})"
+    return Cell(said, spread, row["verdict"] in FOUND, difference)
+
+
+def published(data: StudyData) -> Table | None:
+    """Our results beside the published numbers."""
+    order = metric_names()
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])
+        found = rows[rows["published"].notna()].sort_values(
+            "metric", key=lambda ids: ids.map(order.index)
+        )
+        return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        return [Section(data.label(group), BESIDE, [_beside(row) for _, row in rows.iterrows()])]
+
+    frame, formatted = by_group(data.groups, select, sections)
+    if frame.empty:
+        return None
+    caption = (
+        f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs, "
+        "hyper-parameters and code; a number is found by the names of method and calibrator. Read "
+        "an ECE together with accuracy, NLL and Brier score, which are in the other tables."
+    )
+    title = "Ours beside published numbers"
+    return Table("published", title, "Published numbers", caption, frame, formatted)
+
+
+def _beside(row: pd.Series) -> list[Cell]:
+    metric, ours, theirs = row["metric"], float(row["mean"]), float(row["published"])
+    spread = text.spread(metric, *row[["n_seeds", "std", "ci_low", "ci_high"]])
+    return [
+        words(row["method"]),
+        words(row["calibrator"]),
+        words(text.in_unit(metric) + (f" against {row['shift']}" if row["shift"] else "")),
+        whole(row["n_seeds"]),
+        Cell(text.format_metric(metric, ours), spread, sort=ours),
+        Cell(text.format_metric(metric, theirs), sort=theirs),
+        Cell(text.format_metric(metric, ours - theirs, signed=True), sort=ours - theirs),
+        words(row["published_source"]),
+    ]

@@ -1,0 +1,77 @@
+"""Table of diagnostics of the indicator and the gate of FeDLaS."""
+
+import math
+
+import pandas as pd
+
+from calgrid.report import text
+from calgrid.report.histories import histories
+from calgrid.report.study import Group, StudyData
+from calgrid.report.table import Cell, Section, Table, whole, words
+from calgrid.storage.schema import SETTING
+
+#: column of the history -> heading, factor, decimals
+DIAGNOSTICS = {
+    "nci_correct_pearson": ("Indicator and correctness: Pearson", 1, 3),
+    "nci_correct_spearman": ("Indicator and correctness: Spearman", 1, 3),
+    "nci_correct_auroc": ("Indicator and correctness: AUROC (%)", 100, 2),
+    "nci_confidence_pearson": ("Indicator and confidence: Pearson", 1, 3),
+    "nci_confidence_spearman": ("Indicator and confidence: Spearman", 1, 3),
+    "positive_share": ("Positive mode (%)", 100, 2),
+    "flip_rate": ("Mode flipped (%)", 100, 2),
+    "mean_smoothing": ("Mean smoothing", 1, 4),
+}
+CAPTION = (
+    "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training "
+    "samples; mean over the seeds for which the value is defined, ± the standard deviation over "
+    "them. Correctness: whether the network classified the training sample correctly; confidence: "
+    "its largest softmax probability. A correlation of 0 or an AUROC of 50 % means no association "
+    "with the indicator. A dash: not defined, because the indicator is constant or no training "
+    "sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that "
+    "of the previous epoch."
+)
+
+
+def indicator(data: StudyData) -> Table | None:
+    """Diagnostics of the last epoch of the methods that have them."""
+    header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
+    frames, sections = [], []
+    for group in data.settings:
+        rows = _means(data, group)
+        cells = []
+        for _, row in rows.iterrows():
+            numbers = [_cell(row, name) for name in DIAGNOSTICS]
+            cells.append([words(row["method"]), whole(row["n_seeds"]), *numbers])
+        if cells:
+            frames.append(rows)
+            sections.append(Section(data.label(group, checkpoint=False), header, cells))
+    if not frames:
+        return None
+    frame = pd.concat(frames, ignore_index=True)
+    return Table("indicator", "Indicator and gate of FeDLaS", "Training", CAPTION, frame, sections)
+
+
+def _means(data: StudyData, group: Group) -> pd.DataFrame:
+    """One row per method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and
+    ``n_seeds``.
+    """
+    rows = []
+    place = dict(zip(SETTING, group[:3], strict=True))
+    for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
+        last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
+            columns=[*DIAGNOSTICS]
+        )
+        row = {**place, "method": method, "n_seeds": len(last)}
+        for name in DIAGNOSTICS:
+            row[f"{name}_mean"], row[f"{name}_std"] = last[name].mean(), last[name].std()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _cell(row: pd.Series, name: str) -> Cell:
+    _, factor, decimals = DIAGNOSTICS[name]
+    mean, std = factor * row[f"{name}_mean"], factor * row[f"{name}_std"]
+    spread = "" if math.isnan(std) else f"± {text.decimal(std, decimals)}"
+    return Cell(
+        text.decimal(mean, decimals), spread, sort=None if math.isnan(mean) else float(mean)
+    )

@@ -1,0 +1,126 @@
+"""Tables of mean ranks of methods and of calibrators over settings."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from calgrid.components.metrics import find_metric
+from calgrid.report import text
+from calgrid.report.settings import Kind, settings
+from calgrid.report.study import UNCALIBRATED, StudyData
+from calgrid.report.table import Cell, Section, Table, whole, words
+from calgrid.statistics import improvements, mean_ranks, wilcoxon_holm, win_rates
+
+RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
+TESTED = "nll"
+IMPROVED = ("nll", "brier")
+
+
+def method_ranks(data: StudyData) -> Table | None:
+    """Mean ranks of methods over at least two settings."""
+    caption = (
+        "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 "
+        "= best; means over seeds are ranked within each setting that has all methods. "
+        f"{_test(data.baseline)}"
+    )
+    return _table(data, "method", data.baseline, caption)
+
+
+def calibrator_ranks(data: StudyData) -> Table | None:
+    """Mean ranks of calibrators over at least two settings."""
+    caption = (
+        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 "
+        "= best; means over seeds are ranked within each setting that has all calibrators. "
+        f"{_test('no calibration')} Settings that share a test set are not independent, so the "
+        "p-values are too small."
+    )
+    return _table(data, "calibrator", UNCALIBRATED, caption)
+
+
+def _test(reference: str) -> str:
+    return (
+        "All on the clean test split; of several tested checkpoints the first is used. The "
+        f"p-value is that of Wilcoxon's signed-rank test of the differences in NLL to {reference} "
+        "over settings, after Holm's correction; it can be below 0.05 only with 6 settings or "
+        f"more. PHI: 100 times the mean decrease of the loss against {reference}, as in CalArena, "
+        "± 1.96 standard deviations over settings by the root of the number of data sets. Win "
+        "rate: mean share of the others with a higher NLL in a setting, ties half; rating: "
+        "Bradley-Terry on the Elo scale, mean 1000; brackets: 95 % bootstrap intervals over "
+        "settings, which with few settings are too narrow. Mean ranks and win rates depend on "
+        "what is compared. Critical-difference diagrams are drawn only for metrics whose mean "
+        "ranks can differ by more than the critical difference."
+    )
+
+
+def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table | None:
+    own = (name for name in data.own_metrics if find_metric(name).lower_is_better is not None)
+    metrics = [*RANKED, *own]
+    frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
+    if frame is None:
+        return None
+    title = f"Mean ranks of {kind}s over settings"
+    section = _section(frame, kind, reference)
+    return Table(f"{kind}_ranks", title, f"{kind.capitalize()}s", caption, frame, [section])
+
+
+def _compare(
+    rows: pd.DataFrame, metrics: Sequence[str], kind: str, reference: str
+) -> pd.DataFrame | None:
+    if rows.empty:
+        return None
+    scores = {}
+    for metric, part in rows.groupby("metric"):
+        scores[metric] = part.pivot(index="setting", columns="name", values="mean")
+    complete = scores[TESTED].dropna()
+    if min(complete.shape) < 2:
+        return None
+    ranks = {}
+    for metric in metrics:
+        if len(scores[metric].dropna()):
+            lower = bool(find_metric(metric).lower_is_better)
+            ranks[f"rank_{metric}"] = mean_ranks(scores[metric], lower_is_better=lower)
+    table = pd.DataFrame(ranks)
+    table["n_settings"] = len(complete)
+    if reference in complete:
+        table["p_holm"] = wilcoxon_holm(complete, reference)["p_holm"]
+        datasets = rows.drop_duplicates("setting").set_index("setting")["dataset"].astype(str)
+        for metric in IMPROVED:
+            gains = improvements(scores[metric], reference, datasets)
+            table = table.join(gains.add_suffix(f"_{metric}"))
+    wins = win_rates(complete, lower_is_better=bool(find_metric(TESTED).lower_is_better))
+    table = table.join(wins.set_index("name").drop(columns="n_settings"))
+    table = table.sort_values([f"rank_{TESTED}", "rank_brier"]).rename_axis("name").reset_index()
+    return table.assign(kind=kind, reference=reference)
+
+
+def _section(part: pd.DataFrame, kind: str, reference: str) -> Section:
+    best = part.filter(regex="^rank_").min()
+    ranked = best.index.str.removeprefix("rank_").map(text.name) + " rank ↓"
+    header = [kind.capitalize(), "Settings", *ranked]
+    header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
+    header += ["NLL win rate (%) ↑", "NLL rating ↑"]
+    rows = []
+    for _, row in part.iterrows():
+        cells = [words(row["name"]), whole(row["n_settings"])]
+        for column, lowest in best.items():
+            rank = float(row[column])
+            cells.append(Cell(f"{rank:.2f}", bold=rank == lowest, sort=rank))
+        cells.append(Cell(text.p_value(row.get("p_holm", math.nan))))
+        cells += [_improvement(row, metric) for metric in IMPROVED]
+        cells += [_with_ends(row, "win_rate", 100), _with_ends(row, "rating", 1)]
+        rows.append(cells)
+    return Section(f"{kind.capitalize()}s over {part['n_settings'].iloc[0]} settings", header, rows)
+
+
+def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
+    mean, ends = factor * float(row[name]), name.removesuffix("_rate")
+    low, high = factor * row[f"{ends}_low"], factor * row[f"{ends}_high"]
+    return Cell(f"{mean:.0f}", f"[{low:.0f}, {high:.0f}]", sort=mean)
+
+
+def _improvement(row: pd.Series, metric: str) -> Cell:
+    phi = float(row.get(f"phi_{metric}", math.nan))
+    if math.isnan(phi):
+        return Cell(text.NOTHING)
+    return Cell(f"{phi:.2f}", f"± {row[f'phi_reach_{metric}']:.2f}", sort=phi)

@@ -1,0 +1,148 @@
+"""Tables of shifted and out-of-distribution test sets."""
+
+import pandas as pd
+
+from calgrid.metrics.table import OOD_NETWORK
+from calgrid.report import captions
+from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
+from calgrid.report.table import (
+    CALIBRATED,
+    Section,
+    Table,
+    by_group,
+    metric_section,
+    present,
+    whole,
+    words,
+)
+from calgrid.storage.layout import OOD_GROUPS
+from calgrid.storage.schema import METRICS
+
+SHIFT_METRICS = (*BESIDE_ECE, "aece_eq", "cece")
+OOD_METRICS = (
+    "auroc",
+    "fpr95",
+    "auroc_entropy",
+    "fpr95_entropy",
+    "fpr95_oodpos",
+    "aupr",
+    "aupr_oodpos",
+)
+#: metrics of the table of scores, a section each
+SCORED_BY = {
+    "AUROC": (
+        *("auroc", "auroc_entropy", "auroc_maxlogit", "auroc_energy", "auroc_knn", "auroc_vim"),
+    ),
+    "FPR95": (
+        *("fpr95", "fpr95_entropy", "fpr95_maxlogit", "fpr95_energy", "fpr95_knn", "fpr95_vim"),
+    ),
+    "AUPR": ("aupr", "aupr_maxlogit", "aupr_energy", "aupr_knn", "aupr_vim"),
+}
+
+
+def shift(data: StudyData) -> Table | None:
+    """Calibration under shift, by severity."""
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        lead = {**CALIBRATED, "Corruptions": lambda row: whole(row["n_shifts"])}
+        metrics = (*SHIFT_METRICS, *data.own_metrics)
+        found = []
+        for key, part in rows.groupby(["severity", "domain"]):
+            heading = f"{data.label(group)}: {condition(*key)}"
+            found.append(metric_section(heading, part, metrics, lead, "method"))
+        return found
+
+    frame, formatted = by_group(data.groups, data.shift_means, sections)
+    if frame.empty:
+        return None
+    caption = (
+        "Every corruption at every severity is scored separately, images are never pooled; shown "
+        f"is the mean over the corruptions of one severity. {captions.over_seeds(frame)} "
+        f"{_names(data)} Calibrators were fitted on clean val unless their name says otherwise. "
+        f"{captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
+        f"are in the table of verdicts against {data.baseline}. {captions.NULL}"
+    )
+    return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
+
+
+def _names(data: StudyData) -> str:
+    rows = data.distinct(METRICS, ["shift", "severity"], split="shift")
+    names = sorted(rows.loc[rows["severity"] > 0, "shift"].unique())
+    return f"Corruptions: {', '.join(names)}." if names else ""
+
+
+def condition(severity: int, domain: str) -> str:
+    """Words for a severity, where -1 is the mean over all and 0 has none, of a shifted domain."""
+    if severity < 0:
+        return "mean over all severities"
+    return f"severity {severity}" if severity else domain
+
+
+def _set(data: StudyData, group: Group, name: str) -> str:
+    """Name of an out-of-distribution set with its group, or of the mean over a group."""
+    if name in OOD_GROUPS:
+        return f"mean over {name} sets"
+    found = data.ood_group(group, name)
+    return f"{name} ({found})" if found else name
+
+
+def ood(data: StudyData) -> Table | None:
+    """Detection of out-of-distribution sets."""
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        found = []
+        for name, part in rows.groupby("shift"):
+            heading = f"{data.label(group)} against {_set(data, group, str(name))}"
+            found.append(metric_section(heading, part, OOD_METRICS, CALIBRATED))
+        return found
+
+    frame, formatted = by_group(data.groups, data.ood, sections)
+    if frame.empty:
+        return None
+    caption = (
+        "Detection of out-of-distribution images among clean test images by the largest "
+        f"probability or by the entropy; {captions.seeds(frame)}. {captions.spread(data, frame)} "
+        "AUROC: area under the ROC curve. FPR95: share of out-of-distribution images accepted at "
+        "the threshold that accepts 95 % of the test images; OOD positive: share of test images "
+        "rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
+        "best of its column."
+    )
+    title, category = "Out-of-distribution detection", "Out of distribution"
+    return Table("ood", title, category, caption, frame, formatted)
+
+
+def ood_scores(data: StudyData) -> Table | None:
+    """Scores of uncalibrated networks that detect out-of-distribution sets."""
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = data.ood(group)
+        if rows.empty:
+            return rows
+        bare = rows[rows["calibrator"] == UNCALIBRATED]
+        return bare.sort_values("shift", kind="stable")  # means over groups first
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        lead = {
+            "Set": lambda row: words(_set(data, group, row["shift"])),
+            "Method": lambda row: words(row["method"]),
+            "Seeds": lambda row: whole(row["n_seeds"]),
+        }
+        found = []
+        for measure, of_section in SCORED_BY.items():
+            heading = f"{data.label(group)}: {measure}"
+            found.append(metric_section(heading, rows, of_section, lead, "shift"))
+        return found
+
+    frame, formatted = by_group(data.groups, select, sections)
+    if frame.empty or not present(frame, OOD_NETWORK):
+        return None
+    caption = (
+        "Detection of out-of-distribution images by uncalibrated networks, by largest probability, "
+        "entropy, largest logit (MaxLogit), energy of the logits, distance to a near training "
+        f"image (kNN) and virtual logit (ViM); {captions.seeds(frame)}. "
+        f"{captions.spread(data, frame)} k of kNN is 50, but at most the training images of a "
+        "class. kNN and ViM need features of the training images (export_features: train). Bold: "
+        "best method of each set."
+    )
+    title, category = "Out-of-distribution scores", "Out of distribution"
+    return Table("ood_scores", title, category, caption, frame, formatted)

@@ -1,0 +1,105 @@
+"""The manifest of a study, from which tables, figures and report are made: its runs, questions and
+papers. :meth:`calgrid.plan.plan.Plan.manifest` creates it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, NotRequired, TypedDict
+
+from calgrid.storage.records import HIDDEN
+from calgrid.storage.specs import Key, NamedComponent
+
+#: keys of a configuration that are of the machine on which it ran
+OF_THE_PLACE = ("results", "data_root", "device", "plugins")
+
+
+class FirstStageRun(TypedDict):
+    """Method and training folder of the run from which a second stage starts."""
+
+    method: str
+    train: str
+
+
+class MeasuredProbe(NamedComponent):
+    """A probe with fingerprint and folder of its table."""
+
+    fingerprint: str
+    folder: str
+
+
+class ManifestRun(TypedDict):
+    """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
+
+    External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
+    an ensemble, with first stages. An ensemble with an external member counts as ``external``.
+    ``bank``: whether an external run is of a bank. ``class_groups``: number of classes of each
+    group of its data set, the first classes first. Those of an earlier version have no
+    ``ood_groups``.
+    """
+
+    key: Key
+    train: str | None
+    predict: str
+    calibrate: str
+    first_stage: FirstStageRun | None
+    fingerprint: str
+    external: bool
+    families: list[str]
+    ood_groups: NotRequired[dict[str, list[str]]]
+    sees_validation: bool
+    draws_validation: bool
+    warning: str
+    class_groups: NotRequired[dict[str, int]]
+    bank: NotRequired[bool]
+    probes: NotRequired[list[MeasuredProbe]]
+    members: NotRequired[list[str]]
+
+
+class ManifestPaper(TypedDict):
+    """A paper; ``published`` is the path of the file with its numbers, absolute or below
+    :func:`calgrid.study.home.home`. ``own_protocols``: see
+    :func:`calgrid.study.papers.own_protocols`.
+    """
+
+    name: str
+    published: str
+    own_protocols: list[str]
+
+
+class Manifest(TypedDict):
+    """Inputs of aggregation and report.
+
+    ``configuration`` has the keys of :mod:`calgrid.study.model` that have a value,
+    ``given`` those that the configuration of the study names, as its reader takes them.
+    ``published`` lists files of numbers, ``published_sha256`` their content.
+    ``protocols`` maps protocols to descriptions of what they do (see
+    :func:`calgrid.study.protocols.described`), ``lines`` to their shared tables;
+    ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
+    """
+
+    published: list[str]
+    published_sha256: NotRequired[dict[str, str]]
+    papers: NotRequired[list[ManifestPaper]]
+    protocols: NotRequired[dict[str, str]]
+    lines: NotRequired[dict[str, str]]
+    diagnostics: NotRequired[list[str]]
+    runs: list[ManifestRun]
+    folders: list[str]
+    configuration: dict[str, Any]
+    given: NotRequired[dict[str, Any]]
+    fingerprint: str
+
+
+def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
+    """Path of a folder of a manifest below the folder of all results."""
+    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
+
+
+def of_any_place(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration that mean the same on every machine."""
+    return {name: value for name, value in configuration.items() if name not in OF_THE_PLACE}
+
+
+def plans(study: Path) -> list[Path]:
+    """Plans of a study, each with its manifest; the newest is the last."""
+    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)

@@ -1,0 +1,428 @@
+"""Data sets of a configuration: registered ones, variants of them, and the user's own files.
+
+Gives the facts that are known before preparation, and the options that the prepared arrays depend
+on.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from calgrid.class_names import as_names
+from calgrid.components import registry
+from calgrid.errors import ConfigError, DataError
+from calgrid.storage.layout import OOD_PREFIX, image_set_of
+from calgrid.storage.sources import source_digest
+from calgrid.study import model
+from calgrid.study.yaml_files import is_path
+
+#: options that name files or folders below data_root
+SOURCES = ("train", "test", "val")
+#: options that are facts of the data set; None means that the preparation determines the value
+FACTS = ("n_classes", "mean", "std", "duplicates", "keep_encoded")
+#: facts in the specification of a configured data set: of all, of shift families, of variants
+PLANNED_FACTS = (
+    *("role", "image_shape", *FACTS),
+    *("base", "shifts", "severities"),
+    *("sizes", "repeats", "warning"),
+)
+
+
+class DatasetCatalog:
+    """Data sets, shift families and out-of-distribution sets.
+
+    Parameters
+    ----------
+    configured : name -> {"base": registered kind, "like": registered data set, "families": [...],
+        option: value, ...}; ``base`` may be a registered data set, of which this is a variant.
+    data_root : folder of the user's files; the working directory if None.
+
+    Attributes
+    ----------
+    options : all options of each configured data set.
+    """
+
+    def __init__(
+        self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None
+    ) -> None:
+        self.configured, self.data_root = configured, data_root
+        self.options: dict[str, dict[str, Any]] = {}
+        self._descriptions: dict[str, registry.Description] = {}
+        #: data sets of the user's files
+        self._of_files: set[str] = set()
+        shifts: list[str] = []
+        for name, entry in configured.items():
+            where = f"datasets.{name}"
+            if name in registry.descriptions("dataset"):
+                raise ConfigError(
+                    f"{where}: '{name}' is a registered data set; choose another name."
+                )
+            base = registry.describe("dataset", entry["base"], f"{where}.base")
+            if not _is_kind(base):
+                self._add_variant(name, base, where)
+            elif base.info["role"] == "shift":
+                shifts.append(name)
+            else:
+                self._add_files(name, base, where)
+        # shift families refer to data sets, and data sets to out-of-distribution sets
+        for name in shifts:
+            self._add_shift(name, f"datasets.{name}")
+        for name in configured:
+            if name not in shifts:
+                self._check_families(name, f"datasets.{name}.families")
+
+    def describe(self, name: str, where: str = "", role: str = "") -> registry.Description:
+        """Return the facts of a data set; the id of a configured one is its name.
+
+        ``role`` is that of the names that the error for an unknown one suggests; '' suggests all.
+        An unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
+        """
+        if name in self._descriptions:
+            return self._descriptions[name]
+        known = registry.descriptions("dataset")
+        if name not in known:
+            names = []
+            for id, component in {**known, **self._descriptions}.items():
+                usable = id in self._descriptions or not _is_kind(component)
+                if usable and role in ("", component.info["role"]):
+                    names.append(id)
+            raise registry.missing(["dataset"], "dataset", name, names, where)
+        if _is_kind(known[name]):
+            raise ConfigError(
+                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', "
+                f"with base: {name}."
+            )
+        return known[name]
+
+    def families(self, name: str) -> tuple[str, ...]:
+        """Shift families and out-of-distribution sets of a data set."""
+        computed = [shift for shift, options in self.options.items() if options.get("of") == name]
+        return (*self.describe(name).info.get("families", ()), *computed)
+
+    def base(self, image_set: str) -> str | None:
+        """Data set whose test images a shift family corrupts; None for data sets and OOD sets."""
+        return self.describe(image_set).info.get("base")
+
+    def defaults_of(self, name: str) -> str:
+        """Registered data set whose default hyper-parameters apply: the one in ``like``, the base
+        of a variant, or itself.
+        """
+        entry = self.configured.get(name, {})
+        itself = name if name in self._of_files else entry.get("base", name)
+        return str(entry.get("like", itself))
+
+    def warning(self, name: str) -> str:
+        """Warning to print with all results on a data set; usually empty."""
+        return self._fact(name, "warning", "")
+
+    def class_groups(self, name: str) -> dict[str, int]:
+        """Group of classes -> number of its classes, the first ones first; empty without groups."""
+        return self._fact(name, "class_groups", {})
+
+    def _fact(self, name: str, fact: str, default: Any) -> Any:
+        """Fact of a data set; of predictions, its name need not be known."""
+        known = name in self._descriptions or name in registry.descriptions("dataset")
+        return self.describe(name).info.get(fact, default) if known else default
+
+    @functools.cache  # noqa: B019  (a catalog lives as long as its process)
+    def definition(self, image_set: str) -> Mapping[str, Any]:
+        """Return what determines the prepared arrays of a configured data set: ``kind``,
+        ``options`` and ``sources``; empty for a registered one.
+
+        A missing source raises ConfigError.
+        """
+        if image_set not in self.configured:
+            return {}
+        options, base = self.options[image_set], self.configured[image_set]["base"]
+        sources = {}
+        of_files = _is_kind(registry.describe("dataset", base))
+        for role in SOURCES if of_files else ():
+            for name in as_list(options.get(role)):
+                try:
+                    sources[name] = source_digest(self.data_root, name)
+                except ConfigError as error:
+                    mend = str(error)
+                    if role == "test" and "test_size" in options:
+                        mend = f"{mend.rstrip('.')}, or give test_size, a number of training rows."
+                    raise ConfigError(f"datasets.{image_set}.{role}: {mend}") from None
+        return {"kind": base, "options": options, "sources": sources}
+
+    def draws_val(self, name: str) -> bool:
+        """Whether a data set draws its validation images from its training images."""
+        if name in self._of_files:
+            return self.options[name]["val_size"] is not None
+        info = self.describe(name).info
+        return "drawn_val" in info and "val" not in info.get("repeats", {})
+
+    def has_some_classes(self, family: str) -> bool:
+        """Whether only the classes that occur in a shift family count on it."""
+        return bool(self.describe(image_set_of(family)).info.get("some_classes", False))
+
+    def sizes(self, image_set: str) -> Mapping[str, int] | None:
+        """Images of each split: as registered, or counted in the user's files; None if they are
+        unknown before the preparation.
+
+        Labels that do not fit the options raise ConfigError.
+        """
+        counts = self.class_counts(image_set)
+        if counts is None:
+            return self.describe(image_set).info.get("sizes")
+        return {role: sum(of_split.values()) for role, of_split in counts.items()}
+
+    def class_counts(self, image_set: str) -> Mapping[str, Mapping[str, int]] | None:
+        """Count the images of each class, by its name or number, in each split of the user's files;
+        None for registered data sets, variants and shifts; errors as in :meth:`sizes`.
+        """
+        return self._counted(image_set)[0] if image_set in self._of_files else None
+
+    def class_names(self, image_set: str) -> tuple[str, ...] | None:
+        """Names of the classes of the user's files in their order; None without names; errors as in
+        :meth:`sizes`.
+        """
+        return self._counted(image_set)[1] if image_set in self._of_files else None
+
+    @functools.cache  # noqa: B019
+    def _counted(
+        self, image_set: str
+    ) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...] | None]:
+        """Images of each class in each split of the user's files, and the names of the classes."""
+        kind = registry.load("dataset", self.configured[image_set]["base"])(
+            **self.options[image_set]
+        )
+        try:
+            sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
+        except DataError as error:
+            raise ConfigError(f"datasets.{image_set}: {error}") from None
+        classes = sources["train"].classes
+        names = classes or tuple(map(str, range(kind.n_classes)))
+        counts = {}
+        for role in ("train", "val", "test"):
+            labels = sources["train"].labels[rows[role]] if role in rows else sources[role].labels
+            of_split = collections.Counter(labels.tolist())
+            counts[role] = {name: of_split[number] for number, name in enumerate(names)}
+        return counts, classes
+
+    def _add_files(self, name: str, base: registry.Description, where: str) -> None:
+        """Add a data set of the user's files."""
+        entry = self.configured[name]
+        like = _info_like(entry, where)
+        given = {fact: like[fact] for fact in FACTS if fact in like}
+        if "image_shape" in like:
+            given["image_size"] = like["image_shape"][1]
+        if "val" not in entry:
+            given.update(like.get("drawn_val", {}))
+        options = base.resolve({**given, **_options(entry)}, where=where)
+        if "test" in entry and "test_size" in entry:
+            raise ConfigError(
+                f"{where}: give either 'test' or 'test_size', the number of training rows to draw "
+                "as test."
+            )
+        if options["test_size"] is not None:
+            options["test"] = []
+        _check_files(options, where)
+        if options["classes"] is not None:
+            options["classes"] = _checked_names(options["classes"], f"{where}.classes")
+            options["n_classes"] = options["n_classes"] or len(options["classes"])
+        size = options["image_size"]
+        info = {
+            "role": "dataset",
+            **{fact: options[fact] for fact in FACTS},
+            "image_shape": None if size is None else (3, size, size),
+            "families": _joined(like.get("families", ()), entry.get("families", ())),
+            "near": like.get("near", ()),
+            "far": like.get("far", ()),
+            "download": False,
+        }
+        if "encoded" in base.info:
+            info["encoded"] = base.info["encoded"]
+        self._of_files.add(name)
+        self._store(name, base, options, info)
+
+    def _add_shift(self, name: str, where: str) -> None:
+        """Add a shift family, computed from test images of a data set, or of the user's files."""
+        entry = self.configured[name]
+        kind = registry.describe("dataset", entry["base"])
+        for key in ("families", "like"):
+            if key in entry:
+                raise ConfigError(f"{where}.{key} does not apply to a shift family; remove it.")
+        options = kind.resolve(_options(entry), where=where)
+        base = self.describe(options["of"], f"{where}.of", "dataset")
+        if base.info["role"] != "dataset":
+            raise ConfigError(
+                f"{where}.of: '{base.id}' is not a data set with a test split; name one."
+            )
+        info = {
+            **kind.info,
+            "base": base.id,
+            "n_classes": base.info.get("n_classes"),
+            "image_shape": base.info.get("image_shape"),
+            "configurable": False,
+        }
+        if "test" in options:
+            _check_below(options["test"], f"{where}.test")
+            info["shifts"] = (options["shift"],)
+        self._store(name, kind, options, info)
+
+    def _add_variant(self, name: str, base: registry.Description, where: str) -> None:
+        """Add a registered data set with changed options, or with further families alone."""
+        entry = self.configured[name]
+        extends = set(entry) == {"base", "families"}
+        if not (base.options or extends) or base.info["role"] != "dataset":
+            known = registry.descriptions("dataset")
+            kinds = [id for id, component in known.items() if _is_kind(component)]
+            raise ConfigError(
+                f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can be "
+                f"added to it; for your own files use one of: {', '.join(kinds)}."
+            )
+        if "like" in entry:
+            raise ConfigError(
+                f"{where}.like: remove it; a variant of '{base.id}' takes its facts from "
+                f"'{base.id}'."
+            )
+        options = base.resolve(_options(entry), where=where)
+        info = dict(base.info)
+        if "size" in options:
+            info["image_shape"] = (3, options["size"], options["size"])
+        side = info["image_shape"][1]
+        if options.get("resize", side) < side:
+            raise ConfigError(
+                f"{where}.resize must be at least {side}, the size of the crop in pixels, got "
+                f"{options['resize']}."
+            )
+        if "imbalance" in options:
+            info["sizes"] = registry.load("dataset", base.id)(**options).sizes
+        for option, value in options.items():
+            info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
+        # shift families of the base may corrupt other test images than those of the variant
+        ood = [name for name in base.info.get("families", ()) if name.startswith(OOD_PREFIX)]
+        info["families"] = _joined(ood, entry.get("families", ()))
+        self._store(name, base, options, info)
+
+    def _store(
+        self,
+        name: str,
+        base: registry.Description,
+        options: dict[str, Any],
+        info: Mapping[str, Any],
+    ) -> None:
+        self.options[name] = options
+        self._descriptions[name] = dataclasses.replace(
+            base, id=name, info=MappingProxyType({**info, "label": name})
+        )
+
+    def _check_families(self, name: str, where: str) -> None:
+        for family in self.configured[name].get("families", ()):
+            role = self.describe(family.removeprefix(OOD_PREFIX), where).info["role"]
+            if (role == "shift") == family.startswith(OOD_PREFIX):
+                raise ConfigError(
+                    f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', "
+                    "shift families have none."
+                )
+            if family == f"{OOD_PREFIX}{name}":
+                raise ConfigError(
+                    f"{where}: '{name}' cannot be its own out-of-distribution set; name another "
+                    "one."
+                )
+
+
+def as_list(value: str | Iterable[str] | None) -> list[str]:
+    """Convert a string, several strings or None to a list."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _is_kind(component: registry.Description) -> bool:
+    return bool(component.info.get("configurable", False))
+
+
+def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the kind in an entry of the configuration."""
+    return {
+        key: value
+        for key, value in entry.items()
+        if key not in model.ConfiguredDataset.__annotations__
+    }
+
+
+def _joined(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *second]))
+
+
+def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Facts of the registered data set in ``like``; empty without."""
+    if "like" not in entry:
+        return {}
+    like = registry.describe("dataset", entry["like"], f"{where}.like")
+    if like.info.get("role") != "dataset" or _is_kind(like):
+        raise ConfigError(
+            f"{where}.like: '{like.id}' is not a data set with training images; name one."
+        )
+    return like.info
+
+
+def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
+    """Raise ConfigError unless all paths are below data_root."""
+    for path in as_list(paths):
+        written = isinstance(path, str) and path and is_path(path)
+        if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
+            raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
+
+
+def _checked_names(values: Any, where: str) -> list[str]:
+    """Names of classes as text; whole numbers are names, too."""
+    names = as_names(values)
+    if names is None:
+        raise ConfigError(
+            f"{where} must be two or more different names, in quotes where YAML reads something "
+            "else ('yes', '01')."
+        )
+    return names
+
+
+def _normalised(paths: str | list[str] | None) -> str | list[str] | None:
+    """Paths written in one way, because they are part of fingerprints."""
+    if isinstance(paths, list):
+        return [PurePosixPath(path).as_posix() for path in paths]
+    return paths and PurePosixPath(paths).as_posix()
+
+
+def _check_files(options: dict[str, Any], where: str) -> None:
+    """Check options of all kinds of files, and convert paths, ``mean`` and ``std`` in place."""
+    for role in SOURCES:
+        _check_below(options[role], f"{where}.{role}")
+        options[role] = _normalised(options[role])
+    for role in ("train", "test"):
+        if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
+            raise ConfigError(f"{where}.{role} must not be empty.")
+    for one, other in itertools.combinations(SOURCES, 2):
+        for path in as_list(options[one]):
+            if path in as_list(options[other]):
+                raise ConfigError(
+                    f"{where}: '{path}' is in {one} and in {other}, which must have different "
+                    f"images; {other}_size draws images from the training files."
+                )
+    if bool(as_list(options["val"])) == (options["val_size"] is not None):
+        raise ConfigError(
+            f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val."
+        )
+    if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
+        raise ConfigError(f"{where}.resize must be at least image_size, the size of the crop.")
+    if (options["mean"] is None) != (options["std"] is None):
+        raise ConfigError(
+            f"{where}: give both 'mean' and 'std', or neither to compute them from the training "
+            "images."
+        )
+    for name in ("mean", "std"):
+        if (values := options[name]) is not None:
+            if len(values) != 3:
+                raise ConfigError(
+                    f"{where}.{name} must be three numbers, one per channel, got {values!r}."
+                )
+            options[name] = list(map(float, values))

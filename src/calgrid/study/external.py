@@ -1,0 +1,234 @@
+"""Entries of ``external``, logits made elsewhere: their runs, and checks of their files.
+
+All functions raise ConfigError.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.logits.formats import FORMATS, HEAD_FORMATS, check_format
+from calgrid.storage.layout import EXTERNAL, Layout, RunKey
+from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
+from calgrid.study.checks import check_file
+from calgrid.study.made_runs import made_run
+from calgrid.study.model import Bank, CalArena, External, OfStudy, Sampled
+from calgrid.study.runs import ExternalRun
+
+if TYPE_CHECKING:
+    from calgrid.logits.bank import BankRun
+
+#: keys of an entry that set its evaluation
+EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
+Entry = Bank | CalArena | External | OfStudy
+
+
+def check_calibrators(
+    entry: Entry, run: ExternalRun, calibrators: Iterable[Calibrator], where: str
+) -> None:
+    """Check that a run of an entry has what its calibrators need."""
+    for calibrator in calibrators:
+        name, needs = calibrator["name"], calibrator["needs"]
+        if isinstance(entry, Bank | CalArena) and needs != ["logits"]:
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs features, which these predictions do not "
+                "have; remove it."
+            )
+        if "training features" in needs:
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs features of training images, which logits "
+                "made elsewhere do not have; remove it."
+            )
+        if "head" in needs and "head" not in run.external:
+            mend = "give its file as 'head'"
+            if isinstance(entry, OfStudy):
+                mend = f"run '{entry.run.study}' with export_features: true, or remove it"
+            raise ConfigError(f"{where}.calibrators: '{name}' needs the last linear layer; {mend}.")
+
+
+def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> list[ExternalRun]:
+    """Runs of an entry, whose files below ``root`` must exist, or of a study in the same results as
+    that of ``layout``.
+    """
+    if isinstance(entry, Bank):
+        return _of_bank(name, entry, root, where)
+    if isinstance(entry, CalArena):
+        return _of_calarena(name, entry, root, where)
+    if isinstance(entry, OfStudy):
+        return _of_study(name, entry, layout, where)
+    return _of_files(name, entry, root, where)
+
+
+def _of_files(name: str, entry: External, root: Path, where: str) -> list[ExternalRun]:
+    """A run of files of logits, or a run for each subset of the validation rows."""
+    _check_files(entry, root, where)
+    dataset = entry.dataset or name
+    key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
+    options = {"name": name, **entry.model_dump(exclude=EVALUATED, exclude_none=True)}
+    return _subsets(entry, ExternalRun(key=key, root=root, external=options))
+
+
+def _of_study(name: str, entry: OfStudy, layout: Layout, where: str) -> list[ExternalRun]:
+    """A run that another study has made, or a run for each subset of its validation rows."""
+    made = made_run(entry.run, layout, f"{where}.run")
+    if made.disjoint_validation and entry.val_rows is not None:
+        raise ConfigError(
+            f"{where}.val_rows: {made.key.path} was trained with disjoint_validation, so only a "
+            "third of its val rows can fit calibrators; remove 'val_rows'."
+        )
+    key = made.key._replace(
+        protocol=entry.protocol,
+        dataset=entry.dataset or made.key.dataset,
+        method=entry.method or made.key.method,
+    )
+    run = ExternalRun(
+        key=key,
+        disjoint_validation=made.disjoint_validation,
+        sees_validation=made.sees_validation,
+        draws_validation=made.draws_validation,
+        root=Path(layout.results),
+        external={"name": name, **made.files, "kind": "logits", **_shown(key)},
+    )
+    return _subsets(entry, run)
+
+
+def _subsets(entry: Sampled, run: ExternalRun) -> list[ExternalRun]:
+    """A run, or a run for each subset of its validation rows."""
+    if entry.val_rows is None:
+        return [run]
+    runs = []
+    for rows, seed in itertools.product(entry.val_rows, entry.val_seeds):
+        key = run.key._replace(dataset=f"{run.key.dataset}_n{rows}", seed=seed)
+        options = {**run.external, "val_rows": rows, "val_seed": seed}
+        runs.append(replace(run, key=key, external=options))
+    return runs
+
+
+def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[ExternalRun]:
+    """A run for each wanted group of a file of CalArena."""
+    from calgrid.logits.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
+
+    check_file(root, entry.file, f"{where}.file")
+    try:
+        known = groups(root / entry.file)
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+    runs = []
+    for group in entry.group:
+        if group not in known:
+            raise unknown_id("group", group, known, f"{where}.group")
+        dataset, backbone = group.split("/")
+        key = RunKey(EXTERNAL, dataset, backbone, entry.method, entry.seed)
+        options = {
+            "name": name,
+            "test": entry.file,
+            "group": group,
+            "kind": "probabilities",
+            **_shown(key),
+        }
+        runs.append(ExternalRun(key=key, root=root, external=options))
+    return runs
+
+
+def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun]:
+    """The wanted runs of a bank."""
+    runs = []
+    for taken in _taken(entry, root, where):
+        options = {
+            "name": name,
+            "test": entry.file,
+            "bank": {"folder": taken.folder, "files": taken.files},
+            "kind": "logits",
+            **_shown(taken.key),
+        }
+        run = ExternalRun(
+            key=taken.key,
+            checkpoints=taken.checkpoints,
+            disjoint_validation=taken.disjoint_validation,
+            sees_validation=taken.sees_validation,
+            draws_validation=taken.draws_validation,
+            root=root,
+            external=options,
+        )
+        runs.append(run)
+    return runs
+
+
+def _shown(key: RunKey) -> Any:
+    """Names of an external run in the tables."""
+    names = key._asdict()
+    del names["protocol"]
+    return names
+
+
+def _check_files(entry: External, root: Path, where: str) -> None:
+    """Check an entry of files: they exist, val and test differ, all keys have effects."""
+    given = entry.model_dump(exclude_unset=True, exclude_none=True)
+    for role in EXTERNAL_FILES:
+        if role in given:
+            formats = HEAD_FORMATS if role == "head" else FORMATS
+            try:
+                check_format(root / given[role], formats)
+            except DataError as error:
+                raise ConfigError(f"{where}.{role}: {error}") from None
+            check_file(root, given[role], f"{where}.{role}")
+    if "val_labels" in given and "val" not in given:
+        raise ConfigError(
+            f"{where}.val_labels has no effect without 'val'; give both or remove it."
+        )
+    if "val" not in given and "split_seed" not in given:
+        raise ConfigError(
+            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."
+        )
+    for key in ("split_seed", "val_fraction"):
+        if "val" in given and key in given:
+            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
+    if "val" in given and (root / given["val"]).samefile(root / given["test"]):
+        raise ConfigError(
+            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
+            "tested on different rows; give 'split_seed' instead of 'val' to split them."
+        )
+
+
+def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
+    """Check that a bank exists, after its download if it has an address, and return its runs that
+    are wanted.
+    """
+    from calgrid.logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = root / entry.file
+    try:
+        if not path.exists() and entry.url is not None:
+            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
+
+            file = {"name": path.name, "url": entry.url, "sha256": entry.sha256}
+            download(cast(Any, file), path.parent)
+        if not path.is_dir():
+            check_file(root, entry.file, f"{where}.file")
+        with opened(path) as bank:
+            return _wanted_runs(bank.runs, entry, where)
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+
+
+def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":
+    """Runs of a bank that an entry names, which must exist."""
+    filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
+    for field, option in filters.items():
+        wanted: Sequence[Any] | None = getattr(entry, option)
+        known = {getattr(run.key, field) for run in runs}
+        for value in wanted or ():
+            if value not in known and "(" in str(value):
+                raise ConfigError(
+                    f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
+                    "an ensemble of them in 'ensembles: {methods: [...]}'."
+                )
+            if value not in known:
+                raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
+        runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
+    if not runs:
+        raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")
+    return runs

@@ -1,0 +1,92 @@
+"""Runs that other studies in the same folder of results have made, found in their plans."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.storage.layout import SPLITS, Layout, RunKey, head_file, logits_file
+from calgrid.storage.manifest import below_results, plans
+from calgrid.storage.records import PREDICT, Record, read_record
+from calgrid.study.model import NamedRun
+from calgrid.study.runs import Predicted
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeRun(Predicted):
+    """A finished run of a study; ``files`` are ``val``, ``test`` and, if it is there, ``head`` of a
+    tested checkpoint, below the folder of all results.
+    """
+
+    files: Mapping[str, str]
+
+
+def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
+    """The only run that has all the names, by the newest plan of its study.
+
+    Raises
+    ------
+    ConfigError : there is no such run, several have the names, or the run is not finished.
+    """
+    if asked.study == layout.study:
+        raise ConfigError(f"{where}.study: '{asked.study}' is this study; name another one.")
+    planned = plans(Path(layout.results, asked.study))
+    if not planned:
+        raise ConfigError(
+            f"{where}.study: the study '{asked.study}' does not exist in the folder "
+            f"'{layout.results}'; run it first, or correct its name."
+        )
+    try:
+        return _finished(asked, read_record(planned[-1], "plan"), layout, where)
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _finished(asked: NamedRun, plan: Mapping[str, Any], layout: Layout, where: str) -> MadeRun:
+    names, run = _only(asked, plan, where)
+    key, checkpoint = RunKey(**run["key"]), names["checkpoint"]
+    folder = below_results(plan["manifest"], run["predict"])
+    results = Path(layout.results)
+    if not (results / folder / PREDICT).is_file():
+        raise ConfigError(
+            f"{where}: {key.path} of study '{asked.study}' is not finished; run that study first."
+        )
+    files = {split: f"{folder}/{logits_file(checkpoint, split)}" for split in SPLITS}
+    if head_file(checkpoint) in Record.read(results / folder, PREDICT).files:
+        files["head"] = f"{folder}/{head_file(checkpoint)}"
+    return MadeRun(
+        key=key,
+        checkpoints=(checkpoint,),
+        disjoint_validation=plan["jobs"][run["calibrate"]]["disjoint_validation"],
+        sees_validation=run["sees_validation"],
+        draws_validation=run["draws_validation"],
+        files=files,
+    )
+
+
+def _only(
+    asked: NamedRun, plan: Mapping[str, Any], where: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Names of the only run that is asked for, with its checkpoint, and its entry in the
+    manifest.
+    """
+    found = []
+    for run in plan["manifest"]["runs"]:
+        for checkpoint in plan["jobs"][run["calibrate"]]["checkpoints"]:
+            found.append(({**run["key"], "checkpoint": checkpoint}, run))
+    for name, value in asked.model_dump(exclude={"study"}, exclude_none=True).items():
+        known = {names[name] for names, _ in found}
+        if value not in known:
+            raise unknown_id(name, str(value), map(str, known), f"{where}.{name}")
+        found = [each for each in found if each[0][name] == value]
+    if len(found) > 1:
+        differing = []
+        for name, value in found[0][0].items():
+            if any(names[name] != value for names, _ in found):
+                differing.append(name)
+        raise ConfigError(
+            f"{where}: {len(found)} runs of study '{asked.study}' match, which differ in "
+            f"{', '.join(differing)}; add what tells yours from the others."
+        )
+    return found[0]

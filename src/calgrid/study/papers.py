@@ -1,0 +1,60 @@
+"""Folders of papers, ``config/papers/{paper}``: which there are, and runs that are those of their
+studies.
+"""
+
+from pathlib import Path
+
+from calgrid.components.validation import validated
+from calgrid.study.model import Config
+from calgrid.study.yaml_files import read_yaml
+
+#: what a paper declares for its tables, figures and report
+DECLARED = ("tables.yaml", "claims.yaml", "figures.yaml")
+#: module that measures fitted calibrators in every job ``calibrate``, imported by name alone ->
+#: files that it makes in the folder of a study
+DIAGNOSTICS = {"calgrid.papers.smart.diagnostics": ("fits.parquet", "margins.parquet")}
+#: file with the printed numbers of a paper
+PUBLISHED = "published.csv"
+#: parts of a configuration that give names a meaning
+DEFINITIONS = ("datasets", "methods", "calibrators", "protocols")
+
+
+def paper_folder(home: Path, name: str) -> Path:
+    """Folder of a paper, below the folder with ``config``."""
+    return home / "config" / "papers" / name
+
+
+def paper_names(home: Path) -> list[str]:
+    """Names of all papers, in alphabetical order."""
+    return sorted(path.parent.name for path in paper_folder(home, "").glob(f"*/{PUBLISHED}"))
+
+
+def own_protocols(home: Path, name: str, config: Config) -> list[str]:
+    """Protocols of the ``study.yaml`` of a paper that share tables as there, if a configuration
+    defines all names as that file does, else none: their runs are those of the paper's study,
+    except for data sets, methods and seeds that are left out or added.
+    """
+    path = paper_folder(home, name) / "study.yaml"
+    if not path.is_file():
+        return []
+    what = f"study {name}/{path.name}"
+    own = validated(Config, read_yaml(path, what), what)
+    for part in DEFINITIONS:
+        if not getattr(own, part).items() <= getattr(config, part).items():
+            return []
+    if own.overrides != config.overrides:
+        return []
+    lines, own_lines = line_of(config), line_of(own)
+    shared = set()
+    for grid in own.grids:
+        if lines.get(grid.protocol) == own_lines.get(grid.protocol):
+            shared.add(grid.protocol)
+    return sorted(shared)
+
+
+def line_of(config: Config) -> dict[str, str]:
+    """Protocol -> the line by which it shares tables of papers with others."""
+    lines: dict[str, str] = {}
+    for line, protocols in config.lines.items():
+        lines.update(dict.fromkeys(protocols, line))
+    return lines

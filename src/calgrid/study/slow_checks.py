@@ -1,0 +1,458 @@
+"""Checks of a study that read files of the user or import plugins, which may take seconds: they run
+once before the jobs. All functions raise ConfigError.
+"""
+
+import functools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
+from calgrid.components import plugins, registry
+from calgrid.errors import ConfigError, DataError
+from calgrid.progress import log
+from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
+from calgrid.storage.records import sha256_of
+from calgrid.storage.specs import EXTERNAL_FILES
+from calgrid.study.checks import check_conformal
+from calgrid.study.model import Bank
+from calgrid.study.protocols import check_batches, cropped
+from calgrid.study.runs import ExternalRun
+from calgrid.study.study import Study
+from calgrid.training.protocol import TrainingProtocol
+
+if TYPE_CHECKING:
+    from calgrid.logits.bank import BankRows
+
+#: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
+#: number of classes is read from their files
+EXAMPLE_ROWS, EXAMPLE_CLASSES = 8, 10
+
+
+def check_all(study: Study) -> None:
+    """Check plugins, the user's labels, banks, external logits and weights from elsewhere."""
+    check_plugins(study)
+    check_labels(study)
+    check_outputs_of_weights(study)
+    check_files_of_weights(study)
+    rows_of_banks(study)
+    check_external(study)
+    check_networks(study)
+    check_weights(study)
+
+
+# plugins
+# --------------------------------------------------------------------------------------------------
+
+
+def check_plugins(study: Study) -> None:
+    """Import the components of plugins and compute their losses and metrics on an example; without
+    torch or SciPy their part is skipped.
+    """
+    used: set[tuple[str, str]] = set()
+    for image_set in study.image_sets():
+        entry = study.datasets.configured.get(image_set, {})
+        used.add(("dataset", entry.get("base", image_set)))
+    for key, run in study.trained.items():
+        used |= {
+            ("backbone", key.backbone),
+            ("procedure", run.method.procedure),
+            ("loss", run.method.loss),
+        }
+    for wanted in study.evaluations.values():
+        for calibrator in wanted.calibrators.values():
+            used.add(("calibrator", calibrator["id"]))
+        for probe in wanted.probes.values():
+            used.add(("probe", probe["id"]))
+    has_torch = find_spec("torch") is not None
+    for kind, id in sorted(used):
+        if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
+            registry.load(kind, id)
+    _check_losses(study)
+    if study.own_metrics and find_spec("scipy") is not None:
+        from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
+
+        counts = set()
+        for key in study.trained:
+            counts.add(study.datasets.describe(key.dataset).info.get("n_classes"))
+        for name in study.own_metrics:
+            check_metric(name, sorted(filter(None, counts)))
+
+
+def _check_losses(study: Study) -> None:
+    """Compute the losses of plugins, each with all its options, on an example."""
+    checked = []
+    for key, run in study.trained.items():
+        id, options = run.method.loss, run.method.loss_options
+        n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
+        of_plugin = registry.describe("loss", id).origin != plugins.PACKAGE
+        if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
+            _check_loss(id, n_classes, options)
+            checked.append((id, options, n_classes))
+
+
+def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
+    """Compute a loss, its gradient and its end of an epoch on random logits: all must be finite."""
+    import torch  # noqa: PLC0415  (jobs of Snakemake's environment are planned without it)
+
+    from calgrid.losses import build_loss  # noqa: PLC0415  (torch)
+
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(EXAMPLE_ROWS, n_classes, generator=rng).requires_grad_()
+    labels = torch.arange(EXAMPLE_ROWS) % n_classes
+    features, index = torch.rand(EXAMPLE_ROWS, 16, generator=rng), torch.arange(EXAMPLE_ROWS)
+    loss = build_loss(id, n_classes, **options)
+    where = plugins.shown(type(loss).__module__)
+    loss.begin_training(labels)
+    with registry.errors_of(type(loss), f"fails on logits of shape {tuple(logits.shape)}"):
+        total = loss(logits, labels, features, index)
+        if total.requires_grad:
+            total.backward()
+        loss.end_epoch(0, logits.detach(), labels)
+    if not torch.isfinite(total):
+        raise ConfigError(
+            f"{where}: compute() returns {total.item()} for random logits; correct it."
+        )
+    if logits.grad is None or not torch.isfinite(logits.grad).all():
+        raise ConfigError(
+            f"{where}: the loss has no finite gradient at random logits; compute it of the logits "
+            "with operations of torch."
+        )
+
+
+# data and weights
+# --------------------------------------------------------------------------------------------------
+
+
+def check_labels(study: Study) -> None:
+    """Check that the user's images are enough, and that their labels fit the configuration."""
+    for image_set in study.image_sets():
+        study.datasets.class_counts(image_set)  # refuses labels that do not fit
+    borrowed = set()
+    for key, run in study.trained.items():
+        counted = study.datasets.class_counts(key.dataset)
+        for family in study.families(key) if counted is not None else ():
+            base = study.datasets.base(image_set_of(family))
+            if base not in (None, key.dataset):
+                borrowed.add((key.dataset, family, base))
+        # those of registered data sets are checked with their grid
+        if counted is not None and isinstance(run.protocol, TrainingProtocol):
+            where = f"protocol '{key.protocol}' on '{key.dataset}'"
+            check_batches(run.protocol, sum(counted["train"].values()), where)
+    for dataset, family, base in sorted(borrowed):
+        names = study.datasets.class_names(dataset) or ("0", "1", "...")
+        say_unnamed("labels", f"'{family}', a shift of '{base}',", f"'{dataset}'", names)
+
+
+def check_outputs_of_weights(study: Study) -> None:
+    """Check that the outputs of networks that were trained elsewhere have the order of the classes
+    of the user's images, and say where nothing tells it; files are not read without torch.
+    """
+    said: set[str] = set()
+    for key, run in study.trained.items():
+        name, named = key.dataset, None
+        weights = f"the published network of '{key.backbone}'"
+        if isinstance(run.protocol, TrainingProtocol):
+            continue
+        if run.protocol.weights_file is not None and run.checkpoint is not None:
+            if find_spec("torch") is None:
+                continue
+            from calgrid.backbones.weights import read_class_names  # noqa: PLC0415  (torch)
+
+            path = study.data_root / run.checkpoint["name"]
+            weights, named = str(path), read_class_names(path)
+        classes = study.datasets.class_names(name)
+        chosen = study.datasets.options.get(name, {}).get("classes") is not None
+        try:
+            check_outputs(weights, named, name, classes, chosen)
+        except DataError as error:
+            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
+        if name not in said and classes and not (named or chosen):
+            say_unnamed("outputs", weights, f"'{name}'", classes)
+        if name not in said and named and not classes:
+            say_unnamed("labels", f"'{name}'", weights, named)
+        said.add(name)
+
+
+def check_files_of_weights(study: Study) -> None:
+    """Check that files of weights have the names and shapes of the networks of their runs; without
+    torch, and for data sets whose number of classes is not known yet, nothing is checked.
+    """
+    networks: dict[tuple[str, int], Any] = {}
+    for key, run in study.trained.items():
+        info = study.datasets.describe(key.dataset).info
+        n_classes = info.get("n_classes") or len(study.datasets.class_names(key.dataset) or ())
+        if run.protocol.weights_file is None or run.checkpoint is None or not n_classes:
+            continue
+        if find_spec("torch") is None:
+            return
+        from calgrid.backbones import build_backbone  # noqa: PLC0415  (torch)
+        from calgrid.backbones.weights import load_state, read_state  # noqa: PLC0415  (torch)
+
+        path, kind = study.data_root / run.checkpoint["name"], (key.backbone, n_classes)
+        try:
+            if kind not in networks:
+                networks[kind] = build_backbone(*kind)
+            load_state(networks[kind], read_state(path, run.protocol.weights_key), path)
+        except DataError as error:
+            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
+
+
+def check_networks(study: Study) -> None:
+    """Pass two images of the data set's size through each network of timm, on the device that
+    computes shapes alone; facts of other backbones are known. Without timm nothing is checked.
+    """
+    if find_spec("timm") is None:
+        return
+    checked = set()
+    for key, run in study.trained.items():
+        info = study.datasets.describe(key.dataset).info
+        where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
+        shape = info.get("image_shape")
+        size = cropped(shape and shape[1:], run.protocol, where)
+        classes = info.get("n_classes") or EXAMPLE_CLASSES
+        network = (key.backbone, classes, size)
+        if key.backbone.startswith("timm/") and size and network not in checked:
+            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
+            timm.check_images(key.backbone, classes, size)
+            checked.add(network)
+
+
+def check_weights(study: Study) -> None:
+    """Check that published weights of timm are for the classes and images of their data set;
+    without timm nothing is checked.
+    """
+    if find_spec("timm") is None:
+        return
+    for key, run in study.trained.items():
+        if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
+            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
+            info = study.datasets.describe(key.dataset).info
+            normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
+            constants = study.datasets.describe(normalised).info
+            timm.check_weights(
+                key.backbone,
+                info["n_classes"],
+                tuple(info["image_shape"][1:]),
+                (tuple(constants["mean"]), tuple(constants["std"])),
+            )
+
+
+# external logits
+# --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
+    """Read all files of banks, and return the first run with each rows and the identity of these,
+    by what runs have in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
+
+    Refuses damaged files, runs that are compared and have other rows or another order of classes,
+    also of two banks, another number of rows than that of the trained runs, and too few rows.
+    """
+    sizes = {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
+    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    for name, entry in study.config.external.items():
+        where = f"external.{name}"
+        for run, found in _read_bank(study, name, entry) if isinstance(entry, Bank) else ():
+            key = run.key
+            expected = sizes.get(key[:3]) or {}
+            _check_order(study, key, found["test"].classes, where)
+            _widths(study)[key] = where, found["test"].n_classes
+            for split, (count, _, identity, _) in found.items():
+                first, known = rows.setdefault(sharing_rows(key, split), (key, identity))
+                if identity != known:
+                    raise ConfigError(
+                        f"{where}: {key.path} and {first.path} have other {split} images, so they "
+                        "cannot be compared image by image; take one of them."
+                    )
+                if count != (here := expected.get(split, count)):
+                    raise ConfigError(
+                        f"{where}: {key.path} has {count:,} {split} rows, but the runs of this "
+                        f"study have {here:,}; take a bank of the same split."
+                    )
+            if study.config.statistics.conformal is not None:
+                check_conformal(found["val"].size, run.disjoint_validation, key.path)
+    for key, made in study.ensembles.items():
+        identities = set()
+        for member in made.members:
+            if (shared := sharing_rows(member, "val")) in rows:
+                identities.add(rows[shared][1])
+        if len(identities) > 1:
+            raise ConfigError(
+                f"ensembles: the members of {key.path} have other validation images, on which no "
+                "common calibrator can be fitted; take other members."
+            )
+    return rows
+
+
+def _read_bank(
+    study: Study, name: str, entry: Bank
+) -> "Iterator[tuple[ExternalRun, dict[str, BankRows]]]":
+    """Runs that are taken from a bank, each with its val and test rows."""
+    from calgrid.logits.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = study.data_root / entry.file
+    try:
+        if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):
+            raise DataError(f"'{path}' has not the SHA-256 {entry.sha256}; get it again.")
+        with opened(path) as bank:
+            for run in study.external.values():
+                if run.external["name"] == name:
+                    yield run, bank.identity(BankRun(run.key, **run.external["bank"]))
+    except DataError as error:
+        raise ConfigError(f"external.{name}.file: {error}") from None
+
+
+def check_external(study: Study) -> None:
+    """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
+    few rows, other test rows, another number or order of classes than those of runs that they are
+    compared with, other val rows than those of a bank, and a run given as several seeds.
+    """
+    entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
+    for run in study.external.values():
+        if "bank" not in run.external:
+            entry = run.external["name"], run.external.get("group")
+            entries.setdefault(entry, []).append(run)
+    of_banks = rows_of_banks(study)
+    places: dict[RunKey, str] = {}
+    rows: dict[tuple[object, ...], dict[RunKey, str]] = defaultdict(dict)
+    seeds: dict[tuple[object, ...], RunKey] = {}
+    for (name, group), runs in entries.items():
+        where = f"external.{name}" + (f", group {group}" if group else "")
+        identities, n_classes, classes = _identities(study, runs, where)
+        for run in runs:
+            key, found = run.key, identities[run.key]
+            places[key] = where
+            _check_order(study, key, classes, where)
+            _widths(study)[key] = where, n_classes
+            rows[*key[:3], key.seed][key] = found["test"]
+            for split, identity in found.items():
+                first, expected = of_banks.get(sharing_rows(key, split), (key, identity))
+                if identity != expected:
+                    raise ConfigError(
+                        f"{where}: {key.path} and {first.path} of a bank have other {split} rows "
+                        "or labels, so they cannot be compared image by image; give it another "
+                        "'dataset'."
+                    )
+            content = json.dumps({**run.external, "name": "", "seed": 0}, sort_keys=True)
+            twin = seeds.setdefault((*key[:4], content), key)
+            if twin.seed != key.seed:
+                raise ConfigError(
+                    f"{where}: {key.path} has the files of {twin.path}, so they are no different "
+                    "seeds; give each run once."
+                )
+    _check_widths(study)
+    for compared in rows.values():
+        if (pair := _odd_one(compared)) is not None:
+            odd, other = pair
+            raise ConfigError(
+                f"{places[odd]}: {odd.path} has other test rows or labels than {other.path}, so "
+                "they cannot be compared image by image; give one of them another 'dataset', or, "
+                "if only the order of their classes differs, name the order in 'classes' of both."
+            )
+
+
+def _odd_one(values: Mapping[RunKey, Hashable]) -> tuple[RunKey, RunKey] | None:
+    """The first run with another value than most, and the first of these; None if all are equal."""
+    ((usual, _),) = Counter(values.values()).most_common(1)
+    odd = [key for key, value in values.items() if value != usual]
+    return (odd[0], next(key for key in values if values[key] == usual)) if odd else None
+
+
+@functools.cache
+def _widths(study: Study) -> dict[RunKey, tuple[str, int]]:
+    """Where each run is defined, and the number of its classes, if known; without those of banks
+    and external logits, which are added as they are read.
+    """
+    widths = {}
+    for key in study.trained:
+        if (count := study.datasets.describe(key.dataset).info.get("n_classes")) is not None:
+            widths[key] = "grids", count
+    return widths
+
+
+def _check_widths(study: Study) -> None:
+    """Refuse a run with another number of classes than most of those that it is compared with."""
+    settings: dict[tuple[str, ...], dict[RunKey, int]] = defaultdict(dict)
+    for key, (_, count) in _widths(study).items():
+        settings[key[:3]][key] = count
+    for counts in settings.values():
+        if (found := _odd_one(counts)) is not None:
+            odd, other = found
+            raise ConfigError(
+                f"{_widths(study)[odd][0]}: {odd.path} has {counts[odd]} classes, but {other.path} "
+                f"has {counts[other]}, so they cannot be compared; give both the same classes, or "
+                "one of them another 'dataset'."
+            )
+
+
+@functools.cache
+def _orders(study: Study) -> dict[tuple[str, ...], tuple[RunKey, Sequence[str]]]:
+    """The first run with names of classes among those that are compared, and these names; without
+    those of banks and external logits, which are added as they are read.
+    """
+    orders: dict[tuple[str, ...], tuple[RunKey, Sequence[str]]] = {}
+    for key in study.trained:
+        names = study.datasets.class_names(key.dataset)
+        if names is not None:
+            orders.setdefault(key[:3], (key, names))
+    return orders
+
+
+def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where: str) -> None:
+    """Refuse another order of the classes than that of the runs that a run is compared with."""
+    if classes is None:
+        return
+    first, known = _orders(study).setdefault(key[:3], (key, classes))
+    if is_other_order(classes, known):
+        raise ConfigError(
+            f"{where}: {key.path} has the classes of {first.path} in another order "
+            f"({first_difference(classes, known)}), so they cannot be compared; write columns and "
+            "labels of both in one order, or name it in 'classes' where columns have names."
+        )
+
+
+def _identities(
+    study: Study, runs: Sequence[ExternalRun], where: str
+) -> tuple[dict[RunKey, dict[str, str]], int, Sequence[str] | None]:
+    """Read the files of runs that differ in their subset of the validation rows alone, and return
+    the identities of their val and test rows, and the number of their classes and their names, if
+    known.
+    """
+    # NumPy, SciPy and pyarrow
+    from calgrid.logits.entry import first_rows, read_external  # noqa: PLC0415
+    from calgrid.logits.reading import predicted  # noqa: PLC0415
+    from calgrid.logits.symptoms import symptoms  # noqa: PLC0415
+
+    whole = dict(runs[0].external)
+    whole.pop("val_rows", None)
+    whole.pop("val_seed", None)
+    roles = [role for role in EXTERNAL_FILES if role in whole]
+    given = dict(zip(roles, study.external_files(runs[0].key), strict=True))
+    identities = {}
+    try:
+        val, test, classes = read_external(whole, given)
+        for role, data in (("val", val), ("test", test)):
+            for warning in symptoms(data, predicted(data), given.get(role, given["test"])):
+                log(f"Warning: {where}: {warning}")
+        for calibrator in study.evaluations[runs[0].key].calibrators.values():
+            if "features" in calibrator["needs"] and val.features is None:
+                raise DataError(
+                    f"'{calibrator['name']}' needs features, which {given['test']} does not "
+                    "have; add them or remove it."
+                )
+        for run in runs:
+            rows, subset = val, run.external
+            if "val_rows" in subset:
+                rows = first_rows(val, subset["val_rows"], subset["val_seed"])
+            if study.config.statistics.conformal is not None:
+                check_conformal(len(rows), run.disjoint_validation, where)
+            identities[run.key] = {"val": rows.identity(), "test": test.identity()}
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return identities, test.logits.shape[1], classes

@@ -1,0 +1,461 @@
+"""A study: the checked configuration, expanded into runs and evaluations."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from calgrid.components import plugins, registry
+from calgrid.components.validation import validated
+from calgrid.errors import ConfigError, unknown_id
+from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
+from calgrid.storage.sources import source_digest
+from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
+from calgrid.study import checks
+from calgrid.study.datasets import DatasetCatalog
+from calgrid.study.external import Entry, check_calibrators, runs_of
+from calgrid.study.focal_calibration import checkpoint_file
+from calgrid.study.model import Config, Ensembles, Grid
+from calgrid.study.papers import paper_names
+from calgrid.study.protocols import (
+    FOCAL_CALIBRATION,
+    ProtocolCatalog,
+    check_batches,
+    for_stage,
+    training_options,
+)
+from calgrid.study.runs import (
+    CalibratorCatalog,
+    ComponentCatalog,
+    Ensemble,
+    EnsembleName,
+    Evaluation,
+    ExternalRun,
+    Method,
+    MethodCatalog,
+    Predicted,
+    Run,
+    applies,
+    ensemble_name,
+    groups,
+)
+from calgrid.study.yaml_files import here_or_ours, read_names, with_include
+from calgrid.training.protocol import Protocol, TrainingProtocol
+
+
+class Study:
+    """A checked configuration; an invalid key, name, value or combination raises ConfigError.
+
+    Parameters
+    ----------
+    config : configuration as read from YAML.
+    home : folder with ``config``.
+
+    Attributes
+    ----------
+    config : all options; ``model_fields_set`` of a part has the keys that were given.
+    data_root : folder from which the configuration names files of data.
+    runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that
+        no grid names; the order is stable.
+    evaluations : evaluations of the runs that the configuration names.
+    training : trained run -> the run whose network it tests: itself, or that of a protocol that
+        only tests differently.
+    """
+
+    def __init__(self, config: Mapping[str, Any], home: Path) -> None:
+        self.home = Path(home)
+        self.config = validated(Config, self._with_files(config), "configuration")
+        plugins.use(self.config.plugins, isolate=True)
+        self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
+        self.data_root = Path(self.config.data_root or "")
+        self.protocols = ProtocolCatalog(self.home, self.config.protocols)
+        self.datasets = DatasetCatalog(self.config.datasets, self.config.data_root)
+        self.methods = MethodCatalog(self.config.methods, self.config.overrides, self.datasets)
+        self.calibrators = CalibratorCatalog(self.config.calibrators)
+        self.probes = ComponentCatalog("probe", self.config.probes)
+        checks.check_folders(self.config)
+        known = paper_names(self.home)
+        for name in self.config.papers:
+            if name not in known:
+                raise unknown_id("paper", name, known, "papers")
+        for number, file in enumerate(self.published()):
+            checks.check_published(file, f"published[{number}]")
+        for number, override in enumerate(self.config.overrides):
+            for name in override.match.protocol:
+                self.protocols.get(name, f"overrides[{number}].match")
+        self.trained: dict[RunKey, Run] = {}
+        self.training: dict[RunKey, RunKey] = {}
+        self.ensembles: dict[RunKey, Ensemble] = {}
+        self.external: dict[RunKey, ExternalRun] = {}
+        self.evaluations: dict[RunKey, Evaluation] = {}
+        grids = self.config.grids
+        for number, grid in enumerate(grids):
+            self._add_grid(grid, f"grids[{number}]")
+        for number, grid in enumerate(grids):
+            keys = _keys(grid, f"grids[{number}]")
+            families = set().union(*map(self.families, keys))
+            checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
+        downloads = []
+        for image_set in self.image_sets():
+            if self.datasets.describe(image_set).info.get("download", False):
+                downloads.append(image_set)
+        checks.check_data_root(self.config.data_root, downloads)
+        for image_set in self.image_sets():
+            self.datasets.definition(image_set)
+        for name, entry in self.config.external.items():
+            self._add_external(name, entry)
+        if self.config.ensembles is not None:
+            self._add_external_ensembles(self.config.ensembles)
+        self.runs: dict[RunKey, Predicted] = {**self.trained, **self.ensembles, **self.external}
+        self._check_questions()
+
+    def _with_files(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The configuration with what it includes, and with the names in files of backbones."""
+        if not isinstance(config, Mapping):
+            return config
+        config = with_include(config, self.home)
+        grids = config.get("grids")
+        if not isinstance(grids, list):
+            return config
+        full = list(grids)
+        for number, grid in enumerate(grids):
+            if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):
+                what = f"grids[{number}].backbones: the list {path}"
+                names = read_names(here_or_ours(path, self.home), what)
+                full[number] = {**grid, "backbones": names}
+        return {**config, "grids": full}
+
+    def _shown(self) -> set[str]:
+        """Identifiers of methods and calibrators in tables and figures."""
+        shown = {key.method for key in self.evaluations}
+        for evaluation in self.evaluations.values():
+            shown.update(evaluation.calibrators)
+        return shown | {*(self.config.tuning.methods if self.config.tuning else ())}
+
+    def _check_questions(self) -> None:
+        statistics = self.config.statistics
+        datasets = set(map(self._source, self.evaluations))
+        checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
+        checks.check_lines(self.config.lines, self.evaluations)
+        checks.check_names(self.config.names, self._shown())
+        if statistics.conformal is not None:
+            for key, run in self.trained.items():
+                sizes = self.datasets.sizes(key.dataset) or {}
+                if n_val := sizes.get("val"):
+                    checks.check_conformal(n_val, run.disjoint_validation, key.dataset)
+        if self.config.tuning is not None:
+            checks.check_tuning(self.config.tuning, self.evaluations)
+        # a baseline in the configuration must be evaluated; without the default one, the tests are
+        # omitted
+        if "baseline" in statistics.model_fields_set:
+            checks.check_compared(statistics.baseline, self.evaluations, "statistics.baseline")
+        known = registry.descriptions("metric")
+        for name in self.own_metrics:
+            if name not in known:
+                raise registry.missing(
+                    ["metric"], "metric of a plugin", name, known, "statistics.metrics"
+                )
+        calibrators = {key: each.calibrators for key, each in self.evaluations.items()}
+        for number, comparison in enumerate(statistics.comparisons):
+            checks.check_comparison(comparison, calibrators, f"statistics.comparisons[{number}]")
+
+    # grids
+    # --------------------------------------------------------------------------------------------
+
+    def _add_grid(self, grid: Grid, where: str) -> None:
+        protocol = self.protocols.get(grid.protocol, f"{where}.protocol")
+        checks.check_grid(grid, protocol, self.datasets, where)
+        calibrators = self._resolved_calibrators(grid.calibrators, where)
+        checks.check_features(calibrators.values(), protocol, grid.fit_on, where)
+        probes = {name: self.probes.named(name, f"{where}.probes") for name in grid.probes}
+        for key in _keys(grid, where):
+            self._add_run(key, protocol, where)
+            checks.check_linear_head(
+                self.trained[key].method, calibrators.values(), probes.values(), where
+            )
+            known = self.datasets.families(key.dataset)
+            families = [shift for shift in grid.shifts if shift in known]
+            self._evaluate(
+                key, Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes)
+            )
+        wanted = Evaluation(calibrators, grid.calibrator_seeds, fit_on=grid.fit_on)
+        for method in grid.methods:
+            if (name := ensemble_name(method)) is not None:
+                self._add_ensembles(_keys(grid, where), method, name, wanted, where)
+
+    def _add_external_ensembles(self, ensembles: Ensembles) -> None:
+        """Add ensembles of external runs, and of trained ones that stand beside them."""
+        calibrators = self._resolved_calibrators(ensembles.calibrators, "ensembles")
+        wanted = Evaluation(calibrators, ensembles.calibrator_seeds, fit_on=["val"])
+        places = {key[:3] for key in self.external}
+        trained = [key for key in self.trained if key in self.evaluations and key[:3] in places]
+        known = {key.method for key in self.external}
+        for method in ensembles.methods:
+            name = ensemble_name(method, "ensembles.methods")
+            if name is None or name.method not in known:
+                inner = method if name is None else name.method
+                if name is None and inner in known:
+                    raise ConfigError(
+                        f"ensembles.methods: '{method}' is no ensemble; write ens3({method}), with "
+                        "the number of its members."
+                    )
+                raise unknown_id("method", inner, known, "ensembles.methods")
+            self._add_ensembles([*trained, *self.external], method, name, wanted, "ensembles")
+
+    def _add_ensembles(
+        self,
+        runs: Iterable[RunKey],
+        method: str,
+        name: EnsembleName,
+        wanted: Evaluation,
+        where: str,
+    ) -> None:
+        """Add the ensembles of a method, whose members are some of the runs."""
+        first = None
+        if name.pool == "calibrated":
+            first = self.calibrators.resolve(str(name.then), f"{where}.methods")
+        for calibrator in (*wanted.calibrators.values(), *([first] if first else [])):
+            if calibrator["needs"] != ["logits"]:
+                raise ConfigError(
+                    f"{where}: '{calibrator['name']}' needs features, which the ensemble "
+                    f"'{method}' does not have; give ensembles a grid of their own."
+                )
+        for key, members in groups(runs, method, name, where):
+            if key in self.external:
+                raise ConfigError(
+                    f"{where}: an external run is named {key.path} already; leave it out in one of "
+                    "the two places."
+                )
+            made = [self.trained.get(member) or self.external[member] for member in members]
+            if any(run.draws_validation for run in made):
+                raise ConfigError(
+                    f"{where}: the members of '{method}' need the same validation images, which "
+                    f"protocol '{key.protocol}' draws for each seed; use a protocol with "
+                    "val_draw: fixed."
+                )
+            sees = any(run.sees_validation for run in made)
+            checkpoints = _common([run.checkpoints for run in made])
+            if not checkpoints:
+                raise ConfigError(
+                    f"{where}.methods: the members of {key.path} have no checkpoint in common; "
+                    "take others."
+                )
+            self.ensembles[key] = Ensemble(
+                key=key,
+                checkpoints=checkpoints,
+                disjoint_validation=any(run.disjoint_validation for run in made),
+                sees_validation=sees,
+                members=tuple(members),
+                pool=name.pool,
+                calibrator=first,
+            )
+            families = _common([self.evaluations[member].families for member in members])
+            self._evaluate(key, replace(wanted, families=families))
+
+    def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
+        return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
+
+    def _evaluate(self, key: RunKey, wanted: Evaluation) -> None:
+        self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
+
+    def _add_run(self, key: RunKey, protocol: Protocol, where: str) -> None:
+        """Add the first stage of a run, if any, and the run."""
+        if key in self.trained:
+            return
+        info = self.datasets.describe(key.dataset).info
+        if isinstance(protocol, TrainingProtocol):
+            checks.check_training_images(key, protocol, info, where)
+        if protocol.export_features == TRAIN_SPLIT and info.get("evaluation_only", False):
+            raise ConfigError(
+                f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
+                f"'{key.protocol}' exports their features; set export_features: all."
+            )
+        inner = self.methods.split(key.method, f"{where}.methods").first_stage
+        first = None if inner is None else key._replace(method=inner)
+        staged = for_stage(protocol, second=first is not None)
+        method = self._method(key, staged)
+        if isinstance(staged, TrainingProtocol):
+            named = f"protocol '{key.protocol}'"
+            if sizes := info.get("sizes"):
+                stage = "second stage of " if first else ""
+                at = f"{where}: {stage}{named} on '{key.dataset}'"
+                check_batches(staged, sizes["train"], at)
+            checks.check_procedure(method.procedure, staged, f"{where}: {named}")
+        checkpoint = None
+        if protocol.weights == FOCAL_CALIBRATION:
+            checkpoint = checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
+        if protocol.weights_file is not None:
+            checkpoint = self._own_weights(key, protocol.weights_file, where)
+        sees_validation = method.sees_validation
+        if first is not None:
+            self._add_run(first, protocol, where)
+            sees_validation |= self.trained[first].sees_validation
+        self.trained[key] = Run(
+            key=key,
+            checkpoints=tuple(staged.checkpoints),
+            disjoint_validation=staged.disjoint_validation,
+            sees_validation=sees_validation,
+            draws_validation=staged.val_draw == "seed",
+            protocol=staged,
+            method=method,
+            first_stage=first,
+            checkpoint=checkpoint,
+        )
+        self.training[key] = self._training(key, where)
+
+    def _own_weights(self, key: RunKey, pattern: str, where: str) -> CheckpointFile:
+        """The user's weights of a run, which must exist; no training comes before them."""
+        if self.methods.split(key.method, where).first_stage is not None:
+            raise ConfigError(
+                f"{where}.methods: protocol '{key.protocol}' trains nothing, so the second stage "
+                f"'{key.method}' cannot be trained; remove it."
+            )
+        name = pattern.format(**key._asdict())
+        try:
+            source = source_digest(self.config.data_root, name)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: weights_file: {error}") from None
+        return {"name": name, "folder": "", "source": source}
+
+    def _training(self, key: RunKey, where: str) -> RunKey:
+        """Run whose network a run tests, which is added to the trained ones."""
+        variants = self.protocols.variants
+        if key.protocol not in variants:
+            return key
+        for name in (variants[key.protocol]["base"], *variants):
+            if name == key.protocol:
+                break
+            if self._trains_alike(key, name):
+                other = key._replace(protocol=name)
+                self._add_run(other, self.protocols.get(name, where), where)
+                return self.training[other]
+        return key
+
+    def _trains_alike(self, key: RunKey, name: str) -> bool:
+        """Whether another protocol trains the same network as that of a run."""
+        run = self.trained[key]
+        if run.first_stage is not None and not self._trains_alike(run.first_stage, name):
+            return False
+        staged = for_stage(self.protocols.get(name, name), second=run.first_stage is not None)
+        if training_options(staged) != training_options(run.protocol):
+            return False
+        return self._method(key._replace(protocol=name), staged) == run.method
+
+    def _method(self, key: RunKey, protocol: Protocol) -> Method:
+        """Method of a run by the protocol of its stage."""
+        if isinstance(protocol, TrainingProtocol):
+            return self.methods.resolve(key, protocol.reduction)
+        return self.methods.resolve(key)
+
+    # external logits
+    # --------------------------------------------------------------------------------------------
+
+    def _add_external(self, name: str, entry: Entry) -> None:
+        where = f"external.{name}"
+        calibrators = self._resolved_calibrators(entry.calibrators, where)
+        evaluation = Evaluation(calibrators, entry.calibrator_seeds, fit_on=["val"])
+        for run in runs_of(name, entry, self.data_root, self.layout, where):
+            check_calibrators(entry, run, calibrators.values(), where)
+            key = run.key
+            if key in self.trained and key not in self.evaluations:
+                raise ConfigError(
+                    f"{where}: this study trains {key.path} itself, as a first stage; leave its "
+                    "method or seed out here, and add it to a grid to compare with it."
+                )
+            if key in self.trained or key in self.ensembles:
+                raise ConfigError(
+                    f"{where}: this study makes {key.path} itself; leave its method or seed out in "
+                    "one of the two places."
+                )
+            if key in self.external:
+                raise ConfigError(
+                    f"{where}: another external run has the same dataset, backbone, method and "
+                    "seed; change one of them."
+                )
+            self.external[key] = run
+            self._evaluate(key, evaluation)
+
+    def external_files(self, key: RunKey) -> list[Path]:
+        """Files of an external run, in the order of ``EXTERNAL_FILES``."""
+        run = self.external[key]
+        return [run.root / run.external[name] for name in EXTERNAL_FILES if name in run.external]
+
+    def published(self) -> list[Path]:
+        """Files with published numbers."""
+        return [here_or_ours(path, self.home) for path in self.config.published]
+
+    # facts for the plan
+    # --------------------------------------------------------------------------------------------
+
+    def label_counts(self, key: RunKey) -> Path | None:
+        """File with the counts of human labels of the test images of a run, or None."""
+        path = self.config.label_counts.get(self._source(key))
+        return None if path is None else self.data_root / path
+
+    def _source(self, key: RunKey) -> str:
+        """Data set of the test rows of a run; external runs with ``val_rows`` have other names in
+        their keys.
+        """
+        if key not in self.external:
+            return key.dataset
+        external = self.external[key].external
+        return external.get("dataset", external["name"])
+
+    def families(self, key: RunKey) -> list[str]:
+        """Sorted shift families of the evaluation of a run."""
+        return sorted(self.evaluations[key].families) if key in self.evaluations else []
+
+    @property
+    def own_metrics(self) -> list[str]:
+        """Metrics of plugins that the study computes."""
+        return self.config.statistics.metrics or []
+
+    def image_sets(self) -> list[str]:
+        """Data sets and shifts that must be prepared, also those that a shift corrupts."""
+        return sorted({image_set for image_set, _ in self.prepared()})
+
+    def prepared(self) -> list[tuple[str, int | None]]:
+        """Data sets and shifts that must be prepared, each with the seed of its draw of validation
+        images (see :meth:`val_seed`).
+        """
+        wanted: set[tuple[str, int | None]] = set()
+        for key in self.trained:
+            wanted.add((key.dataset, self.val_seed(key)))
+            for family in self.families(key):
+                image_set = image_set_of(family)
+                wanted.add((image_set, None))
+                if base := self.datasets.base(image_set):
+                    wanted.add((base, None))
+        return sorted(wanted, key=lambda each: (each[0], -1 if each[1] is None else each[1]))
+
+    def val_seed(self, key: RunKey) -> int | None:
+        """Seed of the draw of validation images of a trained run; None: that of its data set."""
+        return key.seed if self.trained[key].draws_validation else None
+
+    def idle_overrides(self) -> list[int]:
+        """Indices of the overrides that match no run; not an error, a grid may have been removed
+        for a while.
+        """
+        idle = []
+        for number, override in enumerate(self.config.overrides):
+            if not any(applies(override.match, key) for key in self.trained):
+                idle.append(number)
+        return idle
+
+
+def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names that all lists have, in the order of the first."""
+    common = set(lists[0]).intersection(*lists)
+    return tuple(name for name in lists[0] if name in common)
+
+
+def _keys(grid: Grid, where: str) -> Iterator[RunKey]:
+    """Trained runs of a grid; ensembles are replaced by their members."""
+    methods = []
+    for method in grid.methods:
+        name = ensemble_name(method, f"{where}.methods")
+        methods.append(method if name is None else name.method)
+    axes = (grid.datasets, grid.backbones, dict.fromkeys(methods), grid.seeds)
+    for values in itertools.product(*axes):
+        yield RunKey(grid.protocol, *values)

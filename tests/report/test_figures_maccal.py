@@ -1,0 +1,168 @@
+"""Scores against a hyper-parameter, and the masks of MaC-Cal over the epochs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from calgrid.papers.figures import write_figures
+from calgrid.report.figure import FigureData
+from calgrid.report.figures import sensitivity
+from calgrid.report.index import read_index
+from calgrid.report.plotting import lines
+from calgrid.report.sweeps import calibrator_sweeps, method_sweeps
+
+FACTORS = {
+    "maccal_l09": {"base": "maccal", "lambda_": 0.9},
+    "maccal_l10": {"base": "maccal", "lambda_": 1.0},
+}
+ALPHAS = {
+    "mixup_a01": {"base": "mixup", "alpha": 0.1},
+    "mixup_a05": {"base": "mixup", "alpha": 0.5},
+}
+SIGMAS = (("a", 0.01), ("b", 0.05), ("c", 0.2))
+MEMBERS = ["maccal", "maccal_l09", "maccal_l10"]
+
+
+@pytest.fixture(scope="module")
+def factors(make):
+    methods = ("ce", "maccal_l10", "maccal", "maccal_l09")
+    return make(methods=methods, shifts=(), ood=(), resamples=0, configuration={"methods": FACTORS})
+
+
+def test_members_of_a_sweep_differ_in_one_option_and_include_the_default(factors):
+    (sweep,) = method_sweeps(*factors.opened())
+    assert (sweep.option, sweep.label) == ("maccal lambda_", "maccal")
+    assert list(sweep.members.items()) == [
+        (0.7, "maccal"),
+        (0.9, "maccal_l09"),
+        (1.0, "maccal_l10"),
+    ]
+
+
+def test_a_sweep_in_the_first_stage_is_one_of_its_own(build):
+    names = ("mixup_a01", "mixup_a05", "mixup")
+    methods = ("ce", *names, *(f"maccal+{name}" for name in names))
+    study = build(
+        methods=methods,
+        seeds=(0,),
+        shifts=(),
+        ood=(),
+        resamples=0,
+        configuration={"methods": ALPHAS},
+    )
+    first, second = method_sweeps(*study.opened())
+    assert [first.option, second.option] == ["mixup alpha"] * 2
+    assert [first.label, second.label] == ["mixup", "maccal+mixup"]
+    assert list(second.members) == list(first.members)
+    assert second.members[0.1] == "maccal+mixup_a01"
+
+
+def test_overrides_count_and_two_values_are_no_course(build):
+    # the override gives one of the three another width as well: what is left has two values
+    overrides = [{"match": {"method": "maccal_l10"}, "set": {"bottleneck": 16}}]
+    # data sets of the configuration may be named as registered ones are
+    overrides.append({"match": {"dataset": "mine"}, "set": {"bottleneck": 8}})
+    files = {"base": "image_parquet", "train": "a.parquet", "test": "b.parquet", "val_size": 9}
+    study = build(
+        methods=("ce", "maccal", "maccal_l09", "maccal_l10"),
+        seeds=(0,),
+        shifts=(),
+        ood=(),
+        resamples=0,
+        configuration={"methods": FACTORS, "overrides": overrides, "datasets": {"mine": files}},
+    )
+    assert method_sweeps(*study.opened()) == []
+    assert sensitivity.METHODS.collect(*study.opened()).empty
+
+
+def test_points_of_sensitivity_are_the_means_of_the_summary_with_deviation_and_null(factors):
+    data, group = factors.opened()
+    found = sensitivity.METHODS.collect(data, group)
+    expected = data.test(group).set_index(["calibrator", "method"])
+    assert list(found["said"].unique()) == ["uncalibrated", "calibrated by ts"]
+    for calibrator, rows in found.groupby("calibrator"):
+        assert list(rows["value"]) == [0.7, 0.9, 1.0]
+        assert list(rows["method"]) == MEMBERS
+        for column in ("accuracy_mean", "ece_mean", "ece_std", "nll_mean", "ece_null_mean"):
+            wanted = expected.loc[[(calibrator, name) for name in MEMBERS], column]
+            assert rows[column].to_numpy() == pytest.approx(wanted.to_numpy())
+
+
+def test_calibrators_are_varied_on_the_baseline(build):
+    variants = {
+        f"ts_{place}": {"base": "ts", "objective": "charbonnier", "sigma": sigma}
+        for place, sigma in SIGMAS
+    }
+    study = build(
+        seeds=(0,),
+        shifts=(),
+        ood=(),
+        resamples=0,
+        calibrators=("none", *variants),
+        configuration={"calibrators": variants},
+    )
+    data, group = study.opened()
+    (sweep,) = calibrator_sweeps(data, group)
+    assert (sweep.option, list(sweep.members)) == ("ts_objective sigma", [0.01, 0.05, 0.2])
+    rows = data.test(group).set_index(["method", "calibrator"])
+    found = sensitivity.CALIBRATORS.collect(data, group)
+    assert list(found["nll_mean"]) == pytest.approx(
+        [rows.loc[("ce", name), "nll_mean"] for name in variants]
+    )
+    caption = sensitivity.CALIBRATORS.caption(FigureData(data, group, found))
+    assert "networks of ce" in caption
+    assert "one seed" in caption
+
+
+def test_one_run_is_spread_over_the_seeds_of_its_calibrator():
+    row = {
+        "calibrator": "smart",
+        "metric": "ece",
+        "mean": 0.02,
+        "std": np.nan,
+        "std_fit": 0.004,
+        "ci_low": np.nan,
+        "ci_high": np.nan,
+        "n_seeds": 1,
+        "n_fits": 5,
+    }
+    rows = pd.DataFrame([row, {**row, "calibrator": "pts", "std": 0.5, "n_seeds": 3}])
+    table = lines.means(rows, ["calibrator"]).set_index("calibrator")
+    assert table.loc["smart", "ece_std"] == 0.004
+    assert table.loc["pts", "ece_std"] == 0.5
+    assert "over 5 seeds of the stochastic calibrators" in lines.spread(rows[:1])
+    assert "means over 3 seeds" in lines.spread(rows)
+
+
+def test_lines_are_means_with_a_band_unless_there_are_many():
+    rows = pd.DataFrame(
+        {"ece_mean": [0.2, 0.3], "ece_std": [0.01, 0.02], "ece_null_mean": [0.1, 0.1]}
+    )
+    for count, bands in ((lines.BANDS, 1), (lines.BANDS + 1, 0)):
+        ax = Figure().subplots()
+        lines.line(ax, [1, 2], rows, "ece", {"color": "black"}, count)
+        mean, null = ax.lines
+        assert (list(mean.get_ydata()), list(null.get_ydata())) == ([20, 30], [10, 10])
+        assert len(ax.collections) == bands
+    ends = [band.get_paths()[0].vertices[:, 1] for band in ax.collections]
+    assert all((part.min(), part.max()) == pytest.approx((19, 32)) for part in ends)
+
+
+def test_labels_of_near_values_are_left_out():
+    values = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])
+    assert lines._tick_labels(values, values) == ["0.5", "0.6", "0.7", "0.8", "0.9", "", "1"]
+    values = np.array([0.01, 0.05, 0.1, 1.0])
+    assert lines._tick_labels(values, np.log(values)) == ["0.01", "0.05", "0.1", "1"]
+
+
+@pytest.mark.slow
+def test_captions_name_seeds_and_samples(factors, tmp_path, draw_only):
+    draw_only("sensitivity", "retention")
+    write_figures(factors.folder, factors.manifest, tmp_path, (".png",))
+    entries = {entry["id"].removesuffix("_digits_resnet8"): entry for entry in read_index(tmp_path)}
+    assert {"sensitivity", "retention"} == set(entries)
+    assert "means over 3 seeds" in entries["sensitivity"]["caption"]
+    assert "240 images" in entries["sensitivity"]["caption"]
+    assert "means over 3 seeds" in entries["retention"]["caption"]
+    assert entries["retention"]["category"] == "Training"

@@ -1,0 +1,95 @@
+"""Critical-difference diagrams show what the statistics say, over the settings that are independent
+of each other.
+"""
+
+import pytest
+
+from calgrid.papers.figures import write_figures
+from calgrid.report.figure import FigureData
+from calgrid.report.figures import critical_difference as diagrams
+from calgrid.report.index import read_index
+from calgrid.report.study import StudyData
+from calgrid.statistics import mean_ranks, nemenyi_cd
+from calgrid.storage.schema import SUMMARY
+from calgrid.storage.tables import write_frame
+
+
+@pytest.fixture(scope="module")
+def settings(make):
+    """Three methods and two calibrators on four backbones."""
+    data, _ = make(
+        backbones=("resnet8", "resnet20", "resnet50", "resnet9"), shifts=(), ood=(), resamples=0
+    ).opened()
+    return data
+
+
+def scores(data, name, **only):
+    rows = data.summary[(data.summary["split"] == "test") & (data.summary["metric"] == "nll")]
+    for column, value in only.items():
+        rows = rows[rows[column] == value]
+    return rows.pivot(index="backbone", columns=name, values="mean")
+
+
+@pytest.mark.parametrize(
+    ("kind", "only"), [("method", {"calibrator": "none"}), ("calibrator", {"method": "ce"})]
+)
+def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, only):
+    group = settings.groups[0]
+    shown = diagrams._diagrams(
+        FigureData(settings, group, diagrams.Diagrams(kind).collect(settings, group))
+    )
+    assert list(shown) == ["nll", "squared_ce"]
+    ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
+    assert dict(shown["nll"].mean_ranks) == pytest.approx(dict(ranks))
+    assert shown["nll"].cd == pytest.approx(nemenyi_cd(len(ranks), 4))
+
+
+def test_names_do_not_overlap(build):
+    methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
+    study = build(
+        methods=methods, seeds=(0,), backbones=tuple("abc"), shifts=(), ood=(), resamples=0
+    )
+    data, group = study.opened()
+    figure = diagrams.METHODS.draw(FigureData(data, group, diagrams.METHODS.collect(data, group)))
+    figure.canvas.draw()
+    for ax in figure.axes:
+        boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]
+        assert len(boxes) == len(methods)
+        assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
+        assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+@pytest.mark.slow
+def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path, draw_only):
+    draw_only("critical_difference", "calibrator_critical_difference")
+    write_figures(settings.folder, settings.manifest, tmp_path, (".png",))
+    entries = {entry["id"]: entry for entry in read_index(tmp_path)}
+    for kind in ("critical_difference", "calibrator_critical_difference"):
+        assert "over 4 settings" in entries[kind]["caption"]
+        assert "depends on the pool" in entries[kind]["caption"]
+        assert entries[kind]["file"] == f"{kind}.png"
+    assert "networks of ce" in entries["calibrator_critical_difference"]["caption"]
+
+
+def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(settings, tmp_path):
+    summary = settings.summary
+    gone = (summary["method"] == "mmce") & summary["backbone"].isin(
+        ["resnet8", "resnet20", "resnet50"]
+    )
+    write_frame(tmp_path / SUMMARY, summary[~gone])
+    data = StudyData(tmp_path, settings.manifest)
+    rows = diagrams.METHODS.collect(data, data.groups[0])
+    assert set(rows["name"]) == {"ce", "ls"}
+    assert rows["setting"].nunique() == 4
+
+
+def test_nested_sets_of_validation_rows_are_one_setting(sizes):
+    assert diagrams.CALIBRATORS.collect(*sizes.opened()).empty
+
+
+def test_a_diagram_that_can_separate_nothing_is_not_drawn(settings):
+    """Three settings of two names: a critical difference of 1.13, and ranks are 1 apart at most."""
+    frame = diagrams.CALIBRATORS.collect(settings, settings.groups[0])
+    rows = frame[frame["metric"] == "nll"]
+    assert len(diagrams._complete(rows, 0.05)) == 8
+    assert diagrams._complete(rows[rows["setting"] != rows["setting"].iloc[0]], 0.05).empty

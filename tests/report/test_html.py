@@ -1,0 +1,497 @@
+"""The report is one file that needs no other, says what was found, and shows every table and
+figure.
+"""
+
+import base64
+import platform
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy
+
+from calgrid import __version__
+from calgrid.components.registry import describe
+from calgrid.errors import DataError
+from calgrid.papers.report import write_report
+from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
+from calgrid.report import captions
+from calgrid.report.findings import _calibrators, _parts, findings
+from calgrid.report.index import read_index, write_index
+from calgrid.report.provenance import _sources
+from calgrid.report.recipes import best_of_all
+from calgrid.report.study import StudyData
+from calgrid.storage.records import FILES, listed, read_record, write_record
+from calgrid.storage.schema import STUDY_FILES
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Elements of a page with their attributes; complains about tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.text = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def report(written):
+    """Report of a study with its tables, without figures."""
+    written.tables()
+    write_index(written.folder / "figures", [])
+    write_report(written.folder, written.manifest, written.folder / "report.html")
+    return (written.folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def text(study, tables, figures):
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    return (study.folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+def test_the_page_needs_nothing_else(text, page):
+    assert "http" not in text
+    assert not page.all("link")
+    for tag in ("script", "img", "iframe", "a"):
+        for attributes in page.all(tag):
+            place = attributes.get("src") or attributes.get("href") or ""
+            assert place == "" or place.startswith(("data:image/png;base64,", "#"))
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
+    entries = read_index(study.folder / "figures")
+    images = page.all("img")
+    assert len(images) == len(entries) == 9
+    by_caption = {image["alt"]: image["src"] for image in images}
+    for entry in entries:
+        content = base64.b64decode(
+            by_caption[entry["caption"]].removeprefix("data:image/png;base64,")
+        )
+        assert content == (study.folder / "figures" / entry["file"]).read_bytes()
+
+
+def test_every_table_is_shown_with_title_caption_and_scoped_headers(study, text, page):
+    words = page.words
+    for entry in read_index(study.folder / "tables"):
+        assert entry["title"] in words
+        shown, more = captions.folded(entry["caption"])
+        assert f"{shown} Details {more}" in words if more else shown in words
+        assert f'id="table-{entry["id"]}"' in text
+    assert {header.get("scope") for header in page.all("th")} == {"col", "row"}
+
+
+def test_no_visible_caption_has_more_than_40_words(
+    text, ablation, ablation_tables, ablation_figures
+):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    for page in (text, (ablation.folder / "report.html").read_text()):
+        shown = re.findall(r'<p class="shown">(.*?)</p>', page, re.DOTALL)
+        assert len(shown) == page.count("</article>") + page.count("</figure>") > 10
+        assert max(len(words.split()) for words in shown) <= 40
+
+
+def test_a_caption_is_folded_between_sentences():
+    assert captions.folded("One. Two.") == ("One. Two.", "")
+    long = " ".join(["word"] * 39)
+    assert captions.folded(f"{long} end. More here, 0.5 %. Last.") == (
+        f"{long} end.",
+        "More here, 0.5 %. Last.",
+    )
+
+
+def test_navigation_leads_to_every_section(page):
+    targets = [link["href"].removeprefix("#") for link in page.all("a")]
+    sections = [section["id"] for section in page.all("section")]
+    assert targets == sections
+    assert sections == [
+        "summary",
+        "methods",
+        "calibrators",
+        "shift",
+        "out-of-distribution",
+        "training",
+        "costs",
+        "provenance",
+    ]
+
+
+def test_findings_repeat_the_summary(study):
+    data, group = study.opened()
+    said = " ".join(findings(data, group))
+    table = data.test(group, ["none"]).set_index("method")
+    assert (
+        f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % "
+        f"interval " in said
+    )
+    assert f"plain ECE is {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
+    assert (
+        f"with its confidences is {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images"
+        in said
+    )
+    assert "Under corruption of severity 5" in said
+    assert "Warning" not in said
+
+
+def test_warnings_of_fits_have_the_range_of_their_numbers_and_name_the_runs(study):
+    data, group = study.opened()
+    texts = {
+        "4.40 % of 81 rows are at the bound 2.": ["ce 0"],
+        "13.00 % of 81 rows are at the bound 2.": ["ce 1", "ls 0"],
+        "It is the largest.": ["mmce 2"],
+    }
+    entry = {**group._asdict(), "calibrator": "ts", "fits": 9, "warned": 4, "texts": texts}
+    data.fit_warnings = [entry, {**entry, "dataset": "another"}]
+    (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
+    assert warning.endswith(
+        "or did not converge: `ts` 4 of 9 (4.40 to 13.00 % of 81 rows are at the bound 2: ce 0, "
+        "ce 1 and ls 0; It is the largest: mmce 2)."
+    )
+
+
+def test_what_calibrators_raise_is_said_as_what_they_lower(study):
+    data, group = study.opened()
+    rows = []
+    for method, nll, error in (("ce", "better", "tie"), ("ls", "worse", "worse")):
+        pair = {**group._asdict(), "method": method, "calibrator": "ts", "against": method}
+        pair |= {"against_calibrator": "none"}
+        rows += [{**pair, "metric": "nll", "verdict": nll}]
+        rows += [{**pair, "metric": "squared_ce", "verdict": error}]
+    data.clean_tests = pd.DataFrame(rows)
+    assert _calibrators(data, group) == (
+        "Against no calibration, NLL better: `ts` on `ce`; worse: `ts` on `ls`. In calibration "
+        "error worse: `ts` on `ls`; no difference found: `ts` on `ce`."
+    )
+
+
+def test_the_best_recipe_is_the_first_finding_with_all_that_is_not_worse(study):
+    data, group = study.opened()
+    found = best_of_all(data, group)
+    first = findings(data, group)[0]
+    assert first.startswith(f"`{found.best['method']}` ")
+    assert f"has the lowest NLL of {len(found.others) + 1} combinations" in first
+    assert f"{found.best['nll_mean']:.4f} nats" in first
+    assert f"Not significantly worse ({len(found.tied)} of {len(found.others)})" in first
+
+
+def test_differences_to_the_baseline_have_intervals_and_no_p(make, study):
+    about = {"shifts": (), "ood": (), "n_test": 1000}
+    data, group = make(methods=("ce", "mmce"), seeds=(0, 1, 2, 3), **about).opened()
+    nll = data.rows("metrics.parquet", split="test", metric="nll", calibrator="none")
+    nll = nll.pivot(index="seed", columns="method", values="value")
+    (first,) = [said for said in findings(data, group) if said.startswith("NLL against")]
+    words = re.search(r"`mmce` higher by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
+    mean, low, high = map(float, words.groups())
+    assert mean == pytest.approx((nll["mmce"] - nll["ce"]).mean(), abs=0.006)
+    assert 0 < low < mean < high
+    assert first.startswith("NLL against `ce` before calibration: worse: `mmce` higher by ")
+    others = findings(*study.opened())
+    (first,) = [said for said in others if said.startswith("NLL against")]
+    tie = r"no difference found for `ls` and `mmce`; one of [\d.]+ nats to [\d.]+ nats would have"
+    assert re.search(rf"{tie} been\. After `ts`: ", first)
+    assert not any(re.search(r"\bp [\d<]", sentence) for sentence in others)
+
+
+def test_the_report_answers_before_and_after_calibration(make):
+    asked = {"question": "Is it better?", "method": "mmce", "against": "ce"}
+    about = {"shifts": (), "ood": (), "n_test": 1000, "comparisons": (asked,)}
+    study = make(methods=("ce", "mmce", "ls"), seeds=(0, 1, 2, 3), **about)
+    words = Page(report(study)).words
+    answer = words.split("Is it better? ")[1].partition(" In brackets")[0]
+    assert answer.startswith("mmce against ce Before calibration, worse: NLL higher by 0.")
+    before, after = answer.split(" After ts, ")
+    assert after.startswith("worse: NLL higher by 0.")
+    for said in (before, after):
+        assert re.search(r"; no difference found in [^;]+ would have been\)", said)
+    assert "p 0" not in answer
+    assert "p <" not in answer
+    frame = pd.read_csv(study.folder / "tables" / "tests.csv")
+    own = frame[
+        (frame["method"] == "mmce") & (frame["against"] == "ce") & (frame["metric"] == "nll")
+    ]
+    families = own[own["calibrator"] == own["against_calibrator"]]["family"]
+    assert set(families) == {"questions about methods, none", "questions about methods, ts"}
+
+
+def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
+    data, group = study.opened()
+    verdicts = {"ls": ("better", "tie"), "mmce": ("better", "worse"), "mixup": ("tie", "tie")}
+    rows = []
+    for method, found in verdicts.items():
+        for metric, verdict in zip(("nll_calibration", "nll_refinement"), found, strict=True):
+            rows.append({"method": method, "metric": metric, "verdict": verdict})
+    tests = pd.DataFrame(rows).assign(calibrator="none")
+    monkeypatch.setattr("calgrid.report.findings._against_baseline", lambda *_: tests)
+    data.methods = ["ce", *verdicts]
+    assert _parts(data, group) == (
+        "In NLL against `ce` before calibration, `ls` gains only what one temperature would give; "
+        "`mmce` loses what no temperature gives back; `mixup` shows no difference in either part "
+        "of it."
+    )
+    tests["verdict"] = ["better", "equivalent"] * 3
+    assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
+
+
+@pytest.mark.parametrize("low", [0.0, 0.01])
+def test_of_one_network_calibrators_are_listed_by_evidence_of_miscalibration(build, low):
+    study = build(methods=("ce",), seeds=(0,), shifts=(), ood=())
+    path = study.folder / "metrics.parquet"
+    rows = pd.read_parquet(path)
+    rows.loc[rows["metric"] == "ece", "ci_low"] = low
+    rows.to_parquet(path)
+    (said,) = [words for words in findings(*study.opened()) if "iscalibrat" in words]
+    start = "Miscalibrated" if low else "No evidence of miscalibration"
+    assert said == f"{start}: uncalibrated and `ts` (by the 95 % interval of the ECE)."
+
+
+def test_a_calibrator_far_worse_than_none_is_a_finding(build):
+    study = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=(), resamples=0)
+    path = study.folder / "summary.parquet"
+    summary = pd.read_parquet(path)
+    worse = (
+        (summary["calibrator"] == "ts") & (summary["method"] == "ls") & (summary["metric"] == "nll")
+    )
+    summary.loc[worse & (summary["split"] == "test"), "mean"] = 9.0
+    summary.to_parquet(path)
+    data, group = study.opened()
+    (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
+    assert "more than 2 times the NLL" in warning
+    assert "`ts` on `ls` (9.0000 against" in warning
+
+
+def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):
+    runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
+    data = StudyData(study.folder, {**study.manifest, "runs": runs})
+    assert findings(data, data.groups[0])[0] == "Warning: on `digits`, val is test."
+    assert captions.reading(data)[0] == "Warning: on digits, val is test."
+
+
+def test_no_sentence_shows_an_ece_value_without_accuracy(study):
+    for sentence in findings(*study.opened()):
+        if re.search(r"ECE (of )?\d", sentence):
+            assert "accuracy" in sentence
+
+
+def test_the_report_says_what_intervals_mean(page):
+    words = page.words
+    assert "95 % Student t interval of the mean over seeds" in words
+    assert "95 % bootstrap interval over test images" in words
+    assert "images of different corruptions or severities are never pooled" in words
+
+
+def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
+    words = page.words
+    assert study.manifest["fingerprint"] in words
+    for run in study.manifest["runs"]:
+        assert run["fingerprint"] in words
+    assert "networks 0.1.0 3.11.0 2.11.0 cpu x86_64 1 9" in words
+    python, libraries = platform.python_version(), (np.__version__, scipy.__version__)
+    assert " ".join(["calibrators and metrics", __version__, python, *libraries]) in words
+    assert "Made with several versions" not in words
+    assert "study: synthetic" in words
+    assert "MIT licence" in words
+    assert describe("loss", "ls").source in words
+
+
+def test_a_stage_that_was_made_with_several_versions_is_named(build):
+    study = build(methods=("ce",), seeds=(0, 1), external=True, shifts=(), ood=())
+    path = study.folder / "runs.json"
+    runs = read_record(path)["runs"]
+    runs[1]["environments"][1]["scipy"] = "1.0.0"
+    write_record(path, {"runs": runs})
+    made = {"environment": {"scipy": "1.15.0"}, FILES: listed(study.folder, STUDY_FILES)}
+    write_record(study.folder / ".calgrid/aggregate-0.json", made)
+    words = Page(report(study)).words
+    assert words.count(f"calibrators and metrics {__version__} ") == 2
+    assert "statistics 1.15.0 1" in words
+    said = "Made with several versions: calibrators and metrics with SciPy "
+    assert f"{said}1.0.0, {scipy.__version__}." in words
+
+
+def test_sources_of_a_librarys_members_are_those_of_the_library():
+    keys = pd.DataFrame(
+        {"dataset": "theirs", "backbone": ["timm/test_vit", "resnet8", "somebodys"]}
+    )
+    manifest = {"runs": [], "configuration": {}}
+    data = SimpleNamespace(manifest=manifest, keys=keys, methods=["theirs"], calibrators=[])
+    rows = _sources(data)
+    expected = {name: describe("backbone", name).source for name in ("resnet8", "timm/test_vit")}
+    assert rows == [(name, "backbone", source) for name, source in expected.items()]
+
+
+def test_one_seed_and_external_logits(external, external_figures, tmp_path):
+    external.tables()
+    write_report(external.folder, external.manifest, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    assert len(page.all("img")) == len(read_index(external_figures)) == 5
+    words = page.words
+    assert "1 of them from external logits" in words
+    assert [section["id"] for section in page.all("section")] == [
+        "summary",
+        "methods",
+        "calibrators",
+        "costs",
+        "provenance",
+    ]
+    assert "external logits" in words
+
+
+def test_differences_that_cannot_be_tested_are_said_to_be_so(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    assert any("cannot be tested" in sentence for sentence in findings(*study.opened()))
+
+
+def test_the_same_study_gives_the_same_bytes(study, text, tmp_path):
+    write_report(study.folder, study.manifest, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == text
+
+
+def test_names_are_escaped(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    study.manifest["configuration"]["study"] = "<script>alert(1)</script> & <b>"
+    text = report(study)
+    assert "<script>alert" not in text
+    assert "&lt;/script&gt; &amp; &lt;b&gt;" in text
+
+
+def test_a_missing_index_is_one_sentence(study, tmp_path):
+    for name in (*STUDY_FILES, *DIAGNOSED):
+        (tmp_path / name).write_bytes((study.folder / name).read_bytes())
+    with pytest.raises(DataError, match=r"index of tables or figures .* does not exist"):
+        write_report(tmp_path, study.manifest, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_summary_of_another_manifest_is_refused(study):
+    manifest = {
+        **study.manifest,
+        "runs": [r for r in study.manifest["runs"] if r["key"]["method"] == "none"],
+    }
+    with pytest.raises(DataError, match="not in its manifest"):
+        _ = StudyData(study.folder, manifest).groups
+
+
+def test_reporting_imports_no_torch(run_python):
+    code = "import sys, calgrid.report.tables, calgrid.report.figures, calgrid.report.html;"
+    assert run_python(code + "print('torch' in sys.modules)") == "False\n"
+
+
+def test_many_groups_fold_all_but_the_first(build):
+    study = build(
+        backbones=("resnet8", "resnet20", "vgg"), methods=("ce",), seeds=(0,), shifts=(), ood=()
+    )
+    page = Page(report(study))
+    folded = [part for part in page.all("details") if "open" not in part]
+    assert len(folded) >= 2
+
+
+def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
+    for place in ("table.SHOWN_ROWS", "provenance.SHOWN_ROWS", "html.SHOWN_FIGURES"):
+        monkeypatch.setattr(f"calgrid.report.{place}", 1)
+    study = build(
+        backbones=("a", "b", "c"), methods=("ce",), seeds=(0,), shifts=(), ood=(), resamples=0
+    )
+    study.tables()
+    facts = {"title": "T", "caption": "", "category": "Methods", "figure": "kind"}
+    facts["photographs"] = False
+    write_index(
+        study.folder / "figures", [{"id": f"{n}+", "file": f"{n}+.png", **facts} for n in "xyz"]
+    )
+    (study.folder / "figures" / "x+.png").write_bytes(b"")  # the others are not read
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    page = Page((study.folder / "report.html").read_text())
+    links = [each["href"] for each in page.all("a")]
+    assert len(page.all("img")) == 1
+    assert [each for each in links if "figures" in each] == ["figures/y%2B.png", "figures/z%2B.png"]
+    assert links[-2:] == ["manifest.json", "runs.json"]
+    methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
+    assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
+    assert "In the file only: digits, b; digits, c." in page.words
+    assert "combinations of method" not in page.words
+
+
+def test_cells_can_be_sorted_by_their_full_value(study, page):
+    values = {float(cell["data-sort"]) for cell in page.all("td") if "data-sort" in cell}
+    summary = pd.read_parquet(study.folder / "summary.parquet")
+    rows = summary[(summary["split"] == "test") & (summary["metric"] == "nll")]
+    assert set(rows["mean"]) <= values
+
+
+def test_methods_that_see_validation_data_are_marked_everywhere(
+    ablation, ablation_tables, ablation_figures
+):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    words = Page((ablation.folder / "report.html").read_text()).words
+    assert "† sees validation data during training, unlike the other methods" in words
+    assert "ce, ls, adafocal†, fedlas_ls" in words  # what was run
+    ablation.manifest["configuration"]["statistics"]["baseline"] = "adafocal"
+    said = " ".join(findings(*ablation.opened()))
+    ablation.manifest["configuration"]["statistics"]["baseline"] = "ce"
+    assert "`adafocal`†" in said
+    assert "`adafocal` " not in said
+
+
+def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation_figures):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    text = (ablation.folder / "report.html").read_text()
+    tables = re.findall(r'id="table-([a-z_]+)"', text)
+    assert tables[:2] == ["overview", "comparisons"]
+    assert text.index('<section id="methods">') < text.index('id="table-comparisons"')
+    first = ablation.manifest["configuration"]["statistics"]["comparisons"][0]["question"]
+    answers = text.split("<h2>Methods")[0]
+    assert answers.index(first) < answers.index('id="table-overview"')
+    assert 'id="table-indicator"' in text.split('<section id="training">')[1]
+
+
+def test_a_test_split_of_a_few_images_is_warned_of(build):
+    study = build(seeds=(0,), shifts=(), ood=())
+    warning = "too few to say how well a network is calibrated"
+    assert not any(warning in said for said in findings(*study.opened()))
+    path = study.folder / "metrics.parquet"
+    pd.read_parquet(path).assign(n_samples=19).to_parquet(path)
+    first = findings(*study.opened())[0]
+    assert first == f"Warning: the clean test split has 19 images, {warning}."
+
+
+def test_networks_that_predict_one_class_are_named_with_the_share_of_the_largest(build):
+    study = build(seeds=(0, 1), shifts=(), ood=())
+    path = study.folder / "classes.parquet"
+    classes = pd.read_parquet(path)
+    collapsed = (classes["method"] == "ls") & (classes["seed"] == 1)
+    classes.loc[collapsed, "sensitivity"] = (classes["class"] == 2).astype(float)
+    classes.to_parquet(path)
+    (warning,) = [said for said in findings(*study.opened()) if "only one of" in said]
+    counts = classes.drop_duplicates("class")["count"]
+    assert warning == (
+        "Warning: networks that predict only one of 4 classes correctly: `ls` (seed 1); their "
+        f"accuracy is at most the share of the largest class, {100 * counts.max() / 240:.2f} %."
+    )

@@ -1,0 +1,87 @@
+"""The same data get the same word, whoever asks: files, Python, summary, question or claim."""
+
+import pandas as pd
+import pytest
+
+import calgrid
+from calgrid.calibrators import build_calibrator
+from calgrid.papers.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
+from calgrid.report.recipes import ties
+from calgrid.statistics import paired_bootstrap
+from calgrid.storage.schema import RESAMPLES
+from calgrid.storage.tables import read_frame
+
+METRICS = ["accuracy", "nll", "brier", "squared_ce", "ece", "smece"]
+TOLD = {"better": CONFIRMED, "worse": REFUTED}
+
+
+@pytest.fixture(scope="module")
+def two(make):
+    question = {"question": "Is it better?", "method": "mmce", "against": "ce"}
+    return make(
+        methods=("ce", "mmce"), shifts=("contrast",), ood=(), resamples=0, comparisons=(question,)
+    )
+
+
+def test_every_face_says_the_same(two):
+    results = calgrid.load_study(two.folder)
+    expected = results.compare("mmce", metrics=METRICS).set_index("metric")
+    assert {"better", "worse"} & set(expected["verdict"])
+
+    logits = {name: [results.logits(name, seed) for seed in (0, 1, 2)] for name in ("mmce", "ce")}
+    fit = build_calibrator("none")
+    runs = {
+        name: [fit.fit(each.logits, each.label).predict_proba(each.logits) for each in parts]
+        for name, parts in logits.items()
+    }
+    files = paired_bootstrap(runs, logits["mmce"][0].label, metrics=METRICS, n_resamples=200)
+    files = files.set_index("metric")
+
+    summary = results.summary.query("method == 'mmce' and calibrator == 'none' and split == 'test'")
+    summary = summary.set_index("metric")
+    questions = results.table("comparisons").query("calibrator == 'none'").set_index("metric")
+    for metric in METRICS:
+        word = expected.loc[metric, "verdict"]
+        faces = [files, summary, *([questions] if metric in questions.index else [])]
+        assert [face.loc[metric, "verdict"] for face in faces] == [word] * len(faces)
+        found = [face.loc[metric, "p_holm"] for face in faces]
+        assert found == pytest.approx([expected.loc[metric, "p_holm"]] * len(faces), rel=1e-3)
+
+    metrics = results.metrics.query("calibrator == 'none' and split == 'test'")
+    drawn = read_frame(two.folder / RESAMPLES).query("calibrator == 'none' and split == 'test'")
+    for metric in ("accuracy", "nll", "squared_ce"):
+        cells = {"mmce": 0, "ce": 1}
+        values, draws = (
+            each[each["metric"] == metric].assign(cell=each["method"].map(cells))
+            for each in (metrics, drawn)
+        )
+        pair = {"case": 0, "cell": 0, "rival": 1, "metric": metric, "n_rivals": 1}
+        pair["lower_is_better"] = metric != "accuracy"
+        claim = claim_tests(values, pd.DataFrame([pair]), draws)
+        assert claim["verdict"].item() == TOLD.get(expected.loc[metric, "verdict"], OPEN)
+        assert claim["p_value"].item() == pytest.approx(expected.loc[metric, "p_value"], rel=1e-6)
+
+
+def test_ties_with_the_best_are_those_of_the_same_rule(two):
+    results = calgrid.load_study(two.folder)
+    rows = results.data.test(results.data.groups[0], ["none"]).drop(columns="accuracy_mean")
+    metrics = ["nll", "brier", "ece_debiased", "brier_calibration"]  # the last has no verdict
+    words = results.compare("mmce", metrics=metrics).set_index("metric")["verdict"]
+    assert {"better", "worse"} & set(words)
+    tied = ties(results.data, results.data.groups[0], rows, metrics, "calibrator")
+    assert set(tied) == {"nll", "brier", "ece_debiased"}
+    for metric, labels in tied.items():
+        by = "squared_ce" if metric == "ece_debiased" else metric
+        best, other = rows[f"{by}_mean"].sort_values().index
+        found = words[metric] in ("tie", "equivalent")
+        assert labels == ({best, other} if found else {best})
+
+
+def test_single_corruptions_have_no_verdict_and_their_means_have_one(two):
+    results = calgrid.load_study(two.folder)
+    shifted = results.summary.query("method == 'mmce' and split == 'shift' and metric == 'nll'")
+    assert set(shifted["verdict"]) == {"no verdict"}
+    means = results.data.shift_tidy(results.data.groups[0])
+    means = means.query("method == 'mmce' and calibrator == 'none' and metric == 'nll'")
+    assert set(means["severity"]) == {1, 3, 5, -1}
+    assert "no verdict" not in set(means["verdict"])
