@@ -126,16 +126,6 @@ def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
     assert absent.predict(calibrator)[:, 2].mean() > 1e-3
 
 
-def test_vector_scaling_keeps_impossible_classes_impossible(problem):
-    logits = problem.logits.copy()
-    lowest = logits.argmin(axis=1)
-    logits[np.arange(600), lowest] = -np.inf
-    data = problem.replace(
-        logits, np.where(problem.labels == lowest, logits.argmax(axis=1), problem.labels)
-    )
-    assert (data.predict(data.fit("vs"))[np.arange(600), lowest] == 0.0).all()
-
-
 @pytest.mark.parametrize("share", [0.02, 0.2])
 @pytest.mark.parametrize("id", ["vs", "ms_odir"])
 def test_impossible_classes_are_out_of_the_softmax_of_the_fit(id, share):

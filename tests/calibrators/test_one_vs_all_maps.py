@@ -258,34 +258,3 @@ def test_kernel_estimate_of_the_worked_example():
         calibrator.predict_proba(np.log(at)), 0.8 * estimate + 0.2 * at, rtol=1e-12
     )
     assert build_calibrator("kernel").fit(logits, labels).fit_history["bandwidth"] == 4 ** (-1 / 3)
-
-
-def test_centred_isotonic_regression_is_that_of_cir_model(problem):
-    reference = pytest.importorskip("cir_model", reason="the package cir-model is not installed")
-    logits = check_logits(problem.logits)
-    scores, hits = softmax(logits).max(axis=1), logits.argmax(axis=1) == problem.labels
-    expected = reference.CenteredIsotonicRegression().fit(scores, hits * 1.0).transform(scores)
-    found = np.interp(scores, *fit_centred(scores, hits, 10**9))
-    np.testing.assert_allclose(found, expected, atol=1e-7)
-
-
-def test_venn_abers_probabilities_are_those_of_venn_abers(problem, held_out):
-    reference = pytest.importorskip("venn_abers", reason="the package venn-abers is not installed")
-    scores, at = (softmax(check_logits(data.logits)) for data in (problem, held_out))
-    expected = reference.VennAbersCalibrator().predict_proba(
-        p_cal=scores, y_cal=problem.labels, p_test=at, va_type="one_vs_all"
-    )
-    found = held_out.predict(problem.fit("ivap_ova"))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_beta_probabilities_are_those_of_betacal():
-    reference = pytest.importorskip("betacal", reason="the package betacal is not installed")
-    generator = np.random.default_rng(0)
-    scores = generator.uniform(size=2000)
-    hits = (generator.uniform(size=2000) < scores**2) * 1.0
-    package = reference.BetaCalibration("abm")
-    package.fit(scores, hits)
-    coefficients = fit_beta(np.log(scores), np.log1p(-scores), hits).coefficients
-    found = beta_map(coefficients, np.log(scores), np.log1p(-scores))
-    np.testing.assert_allclose(found, package.predict(scores), atol=1e-3)

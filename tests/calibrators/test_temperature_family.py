@@ -14,7 +14,7 @@ from tests.calibrators.cases import nll_of, shifted
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._objectives import TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred, logit_scale, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta
+from calgrid.calibrators._temperature import lowest_beta
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
 from calgrid.calibrators.hts import log_entropy
@@ -83,17 +83,6 @@ def test_the_scan_finds_the_lower_of_two_valleys():
     root = min(np.roots([4.0, 0.0, -4.0, 0.2]).real)
     for n_samples in (10, 100_000):
         assert np.log(lowest_beta(function, n_samples).beta) == pytest.approx(root, abs=1e-9)
-
-
-@pytest.mark.parametrize(("slope", "bound"), [(1.0, 0), (-1.0, 1)])
-def test_the_scan_stops_at_a_flagged_bound(slope, bound):
-    scan = lowest_beta(as_objective(lambda x: (slope * x, slope)), 10)
-    assert scan.beta == BETA_BOUNDS[bound]
-    assert (scan.at_lower_bound, scan.at_upper_bound) == (bound == 0, bound == 1)
-
-
-def test_a_flat_loss_leaves_the_temperature_at_one():
-    assert lowest_beta(as_objective(lambda x: (0.3, 0.0)), 10).beta == 1.0
 
 
 @settings(deadline=None, max_examples=20)
@@ -295,12 +284,6 @@ def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
 
 # ------------------------------------------------------------------------------------------------
 # tva_ts
-
-
-def test_with_two_classes_top_versus_all_is_the_likelihood():
-    assert build_calibrator("tva_ts").fit(*PAIR).fit_history["temperature"] == pytest.approx(
-        2 / math.log(3), abs=1e-9
-    )
 
 
 def test_top_versus_all_is_the_lowest_binary_cross_entropy(make):

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.metrics.cases import calibrated, predictions, with_confidence
+from tests.metrics.cases import predictions, with_confidence
 
 from calgrid import metrics
 from calgrid.metrics import binning
 
 BINS = st.sampled_from([1, 2, 5, 15, 40])
-LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "labelled"]
 
 
 def loop_over_bins(confidence, correct, edges):
@@ -131,16 +130,6 @@ def test_the_order_of_samples_does_not_matter(case, random):
     assert after == pytest.approx(before, abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("name", LABELLED)
-def test_the_names_of_classes_do_not_matter(name):
-    probs, labels = calibrated(60, k=4, seed=3)
-    names = np.array([2, 0, 3, 1])
-    renamed = np.empty_like(probs)
-    renamed[:, names] = probs
-    metric = getattr(metrics, name)
-    assert metric(renamed, names[labels]) == pytest.approx(metric(probs, labels), abs=1e-12)
-
-
 @pytest.mark.parametrize("n_bins", range(1, 201))
 def test_the_bins_of_i_of_m_end_there(n_bins):
     """(low, high] in exact arithmetic: i / M is in bin i - 1, the next number above in bin i."""
@@ -172,11 +161,6 @@ def test_a_perfect_and_certain_model_scores_zero():
     undefined = [found.pop(f"{name}_failure") for name in ("auroc", "aupr", "fpr95")]
     assert np.isnan(undefined).all()
     assert max(map(abs, found.values())) < 1e-12
-
-
-def test_what_one_sample_cannot_show_is_not_a_number():
-    found = metrics.evaluate([[0.9, 0.1]], [0])
-    assert np.isnan([found["squared_ce"], found["rmsce_debiased"]]).all()
 
 
 def test_a_certain_model_that_is_always_wrong():

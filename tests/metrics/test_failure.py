@@ -1,12 +1,10 @@
 """Failure prediction against loops over samples and against scikit-learn."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from sklearn.metrics import average_precision_score, roc_auc_score
-from tests.metrics.cases import calibrated, predictions, with_confidence
+from tests.metrics.cases import predictions
 
 from calgrid import metrics
 
@@ -31,18 +29,6 @@ def test_areas_equal_a_loop_over_coverages(case):
     n = len(errors)
     assert metrics.aurc(*case) == pytest.approx((errors / np.arange(1, n + 1)).mean(), abs=1e-12)
     assert metrics.augrc(*case) == pytest.approx(errors.mean() / n, abs=1e-12)
-
-
-def test_ties_count_with_the_mean_over_their_orders():
-    correct = [1, 0, 1, 0, 1]
-    tied = with_confidence([0.9, 0.7, 0.7, 0.7, 0.5], correct)
-    over_orders = [
-        metrics.aurc(
-            *with_confidence([0.9, *np.array([0.71, 0.7, 0.69])[list(order)], 0.5], correct)
-        )
-        for order in itertools.permutations(range(3))
-    ]
-    assert metrics.aurc(*tied) == pytest.approx(np.mean(over_orders), abs=1e-12)
 
 
 @given(predictions())
@@ -72,12 +58,3 @@ def test_separation_agrees_with_scikit_learn_and_with_the_metrics_of_two_sets(ca
     sets = confidence[wrong == 0], confidence[wrong == 1]
     assert metrics.auroc_failure(*case) == pytest.approx(metrics.auroc(*sets), abs=1e-12)
     assert metrics.fpr95_failure(*case) == pytest.approx(metrics.fpr95(*sets), abs=1e-12)
-
-
-def test_only_the_order_of_confidences_matters():
-    probs, labels = calibrated(200, k=2)
-    flatter = 0.5 + (probs - 0.5) / 2
-    for name in ("aurc", "e_aurc", "augrc", "auroc_failure", "aupr_failure", "fpr95_failure"):
-        assert getattr(metrics, name)(flatter, labels) == pytest.approx(
-            getattr(metrics, name)(probs, labels)
-        )

@@ -73,12 +73,6 @@ def test_evaluation_is_the_table_applied():
     assert all(type(value) is float for value in found.values())
 
 
-def test_evaluation_of_sets_is_the_table_applied():
-    found = metrics.evaluate_ood(calibrated(20)[0], calibrated(10, seed=1)[0])
-    assert list(found) == ROWS_OOD
-    assert all(type(value) is float for value in found.values())
-
-
 def test_evaluation_against_a_distribution_is_the_table_applied():
     probs, votes = calibrated(20)[0], calibrated(20, seed=1)[0]
     assert metrics.evaluate_soft(probs, votes, n_bins=5) == {
