@@ -61,9 +61,10 @@ CONFIG = {
 
 
 METHODS = tuple(CONFIG["grids"][0]["methods"])
-#: Snakemake is called in forks of one process that has imported it, which is half of a dry run
+#: Snakemake is called in forks of one process that has imported it and the libraries of planning,
+#: which is most of a dry run
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["snakemake.cli"])
+FORKS.set_forkserver_preload(["snakemake.cli", "pandas", "pyarrow.parquet", "pydantic"])
 
 
 def _call_snakemake(

@@ -1,6 +1,7 @@
 """A job runs what its name says of plugins, and nothing else that lies about."""
 
 import os
+import sys
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,10 @@ import pytest
 from tests.workflow.dag import Repository
 from tests.workflow.test_identity import logits
 
-pytestmark = pytest.mark.workflow
+from calgrid.errors import ConfigError
+from calgrid.study.slow_checks import check_plugins
+from calgrid.study.study import Study
+
 CALIBRATOR = """
 from pathlib import Path
 
@@ -27,20 +31,17 @@ class Scaled(Calibrator):
     def _transform(self, logits, features):
         return softmax(FACTOR * logits, axis=1)
 """
-#: what acts -> import statement of the calibrator, and the file in which it stands
+#: calibrator -> its import statement, and the file of the plugin that acts by it
 WAYS = {
-    "a module": ("from mine._factor import FACTOR", "code/mine/_factor.py"),
-    "a package that shadows a module": (
-        "from mine._shadow import FACTOR",
-        "code/mine/_shadow/__init__.py",
-    ),
-    "a file of data": (
+    "by_module": ("from mine._factor import FACTOR", "_factor.py"),
+    "by_package_that_shadows_a_module": ("from mine._shadow import FACTOR", "_shadow/__init__.py"),
+    "by_data": (
         "FACTOR = float(Path(__file__).parents[1].joinpath('data/f.txt').read_text()[9:])",
-        "code/mine/data/f.txt",
+        "data/f.txt",
     ),
-    "a listed file that is executed": (
+    "by_listed_file_that_is_executed": (
         "FILES = ['../rule.md']\nexec(Path(__file__).parents[1].joinpath('rule.md').read_text())",
-        "code/mine/rule.md",
+        "rule.md",
     ),
 }
 #: what is not found -> import statement of the calibrator, the file, and what is said of it
@@ -73,73 +74,73 @@ HIDDEN = {
 }
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    repository = Repository(tmp_path_factory.mktemp("hermetic") / "repository")
+def write(path, content):
+    """Write a file of the same size and time, as copies between machines do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    os.utime(path, (10**9, 10**9))
+
+
+def scores(repository):
+    """NLL of each calibrator by the newest job, and as it is with a factor."""
+    jobs = repository.root.glob("results/runs/**/calibrate-*/metrics.parquet")
+    newest = max(jobs, key=lambda path: path.stat().st_mtime)
+    table = pd.read_parquet(newest).query("metric == 'nll' and split == 'test'")
+    test = pd.read_parquet(next(repository.root.glob("results/runs/**/logits/last/test.parquet")))
+    rows = np.stack(test["logits"].to_numpy()).astype(float)
+    right = rows[np.arange(len(test)), test["label"]]
+
+    def expected(factor):
+        return (np.logaddexp.reduce(factor * rows, axis=1) - factor * right).mean()
+
+    return table.set_index("calibrator")["value"], expected
+
+
+@pytest.mark.workflow
+def test_numbers_follow_what_acts(tmp_path):
+    """Each edit alone plans the job again, and the job computes with all of them."""
+    repository = Repository(tmp_path / "repository")
     (repository.root / "data").mkdir()
     logits(repository.root / "data/r.npz")
     run = {"kind": "logits", "test": "r.npz", "split_seed": 1, "dataset": "d", "method": "m"}
-    repository.configure(
-        {
-            "study": "files",
-            "data_root": "data",
-            "plugins": ["code/mine"],
-            "external": {"r": {**run, "backbone": "b", "calibrators": ["none", "scaled"]}},
-            "statistics": {"bootstrap": 0},
-        },
-        "files.yaml",
-    )
-    return repository
-
-
-@pytest.fixture
-def write(repository):
-    """Write files of the same size and time, as copies between machines do."""
-
-    def write(name, content):
-        path = repository.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-        os.utime(path, (10**9, 10**9))
-
-    return write
-
-
-def nll(repository, factor):
-    """NLL of the calibrator by its job, and as it is with this factor."""
-    newest = max(
-        repository.root.glob("results/runs/**/calibrate-*/metrics.parquet"),
-        key=lambda path: path.stat().st_mtime,
-    )
-    table = pd.read_parquet(newest).query("metric == 'nll' and split == 'test'")
-    by_calibrator = table.set_index("calibrator")["value"]
-    test = pd.read_parquet(next(repository.root.glob("results/runs/**/logits/last/test.parquet")))
-    scaled = factor * np.stack(test["logits"].to_numpy()).astype(float)
-    right = scaled[np.arange(len(test)), test["label"]]
-    return by_calibrator["scaled"], (np.logaddexp.reduce(scaled, axis=1) - right).mean()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_number_follows_what_acts(repository, write, way):
-    statement, file = WAYS[way]
-    write("code/mine/calibrators/scaled.py", CALIBRATOR.replace("IMPORT", statement))
-    write("code/mine/_shadow.py", "FACTOR = 7.0\n")
-    number = list(WAYS).index(way) + 1  # the same content elsewhere has the same name
-    for factor in (0.9 + number / 100, 0.2 + number / 100):
-        write(file, f"FACTOR = {factor:.2f}")
+    run |= {"backbone": "b", "calibrators": ["none", *WAYS]}
+    study = {
+        "study": "files",
+        "data_root": "data",
+        "plugins": ["code/mine"],
+        "external": {"r": run},
+    }
+    repository.configure({**study, "statistics": {"bootstrap": 0}}, "files.yaml")
+    mine = repository.root / "code/mine"
+    write(mine / "_shadow.py", "FACTOR = 7.0\n")
+    # the same content elsewhere has the same name
+    before, after = ({name: f"0.{tens}{n}" for n, name in enumerate(WAYS)} for tens in (9, 2))
+    for name, (statement, _) in WAYS.items():
+        write(mine / f"calibrators/{name}.py", CALIBRATOR.replace("IMPORT", statement))
+    for factors in (before, after):
+        for name, (_, file) in WAYS.items():
+            write(mine / file, f"FACTOR = {factors[name]}")
         repository.run("files.yaml", "--until", "calibrate")
-        found, expected = nll(repository, factor)
-        assert found == pytest.approx(expected, abs=1e-9)
+        found, expected = scores(repository)
+        for name, factor in factors.items():
+            assert found[name] == pytest.approx(expected(float(factor)), abs=1e-9), name
+    for name, (_, file) in WAYS.items():
+        write(mine / file, "FACTOR = 0.55")
+        assert repository.plan("files.yaml", "--until", "calibrate") == {"calibrate m/seed0"}, name
+        write(mine / file, f"FACTOR = {after[name]}")
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_what_no_fingerprint_covers_is_not_found(repository, write, hidden):
+def test_what_no_fingerprint_covers_is_not_found(
+    tmp_path, monkeypatch, without_plugins, make_config, home, hidden
+):
     statement, file, reason = HIDDEN[hidden]
-    write("code/mine/calibrators/scaled.py", CALIBRATOR.replace("IMPORT", statement))
-    write(file, "FACTOR = 0.9")
-    done = repository.snakemake("--configfile", "files.yaml", "-n", "--cores", "2")
-    said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "mine/calibrators/scaled.py, line " in said
-    assert reason in said
-    assert "FILES = ['notes.md']" in said
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    write(tmp_path / "code/mine/calibrators/scaled.py", CALIBRATOR.replace("IMPORT", statement))
+    write(tmp_path / file, "FACTOR = 0.9")
+    config = make_config({"calibrators": ["none", "scaled"]}, plugins=["code/mine"])
+    with pytest.raises(ConfigError) as refused:
+        check_plugins(Study(config, home))
+    for said in ("mine/calibrators/scaled.py, line ", reason, "FILES = ['notes.md']"):
+        assert said in str(refused.value)
