@@ -1,55 +1,11 @@
-"""Calibrators whose definition another package shares give its probabilities.
-
-Compared with scikit-learn and probmetrics 1.3.0; skipped where the latter is not installed.
-"""
+"""Calibrators whose definition scikit-learn shares give its probabilities."""
 
 import numpy as np
-import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
-
-#: their logarithm must be finite
-LEAST = 1e-30
-#: calibrator -> its name there, and the largest difference of a probability; theirs are fitted in
-#: float32 and stop earlier
-SHARED = {
-    "ts": ("temp-scaling", 1e-5),
-    "ts_mix": ("ts-mix", 1e-5),
-    "svs": ("svs", 2e-3),
-    "sms": ("sms", 5e-3),
-    "ivap_ova": ("ivap-ovr", 2e-3),
-}
-
-
-@pytest.fixture(scope="module")
-def peers():
-    return pytest.importorskip(
-        "probmetrics.calibrators", reason="the package probmetrics is not installed"
-    )
-
-
-def largest_difference(name, theirs, problem, held_out):
-    """Largest difference of a probability after a fit on the same probabilities in float32."""
-    fitted_on, at = (
-        np.maximum(softmax(each.logits), LEAST).astype(np.float32) for each in (problem, held_out)
-    )
-    ours = build_calibrator(name).fit(np.log(fitted_on), problem.labels)
-    theirs.fit(fitted_on, problem.labels.astype(np.int64))
-    return np.abs(ours.predict_proba(np.log(at)) - np.asarray(theirs.predict_proba(at))).max()
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_probabilities_are_those_of_probmetrics(peers, problem, held_out, name):
-    named, tolerance = SHARED[name]
-    theirs = peers.get_calibrator(named)
-    assert largest_difference(name, theirs, problem, held_out) < tolerance
-
-
-def test_ensemble_temperature_scaling_is_that_of_probmetrics(peers, problem, held_out):
-    assert largest_difference("ets", peers.ETSCalibrator(), problem, held_out) < 1e-4
 
 
 def test_isotonic_maps_of_classes_are_those_of_scikit_learn_within_bounds(problem, held_out):

@@ -94,8 +94,7 @@ def record_of(study):
     return study / ".calgrid" / "aggregate-f.json"
 
 
-@pytest.fixture
-def study(tmp_path):
+def made_up(folder):
     """Manifest of twelve trained runs and an external one; two blocks of a grid visit the first
     backbone in turn.
     """
@@ -104,7 +103,7 @@ def study(tmp_path):
     runs = []
     for number, key in enumerate([*keys, ("external", "digits", "unknown", "ours", 0)]):
         external = key[0] == "external"
-        run, fingerprint = tmp_path / f"run{number}", f"calibration{number}"
+        run, fingerprint = folder / f"run{number}", f"calibration{number}"
         fit = {"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}
         write_calibration(run / "calibrate", numbers(key), fingerprint, [fit])
         write_record(run / "predict/predict.json", record())
@@ -127,9 +126,14 @@ def study(tmp_path):
         "configuration": {"study": "made up", "statistics": STATISTICS},
         "folders": [],
     }
-    path = tmp_path / "study" / "made_up.json"
+    path = folder / "study" / "made_up.json"
     write_json(path, {**manifest, "runs": runs})
     return path
+
+
+@pytest.fixture
+def study(tmp_path):
+    return made_up(tmp_path)
 
 
 def rewrite(run, rows):
@@ -147,18 +151,20 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in STUDY_FILES}
 
 
-@pytest.fixture
-def small_batches(study, monkeypatch):
-    """Folder of the study, aggregated two runs at a time."""
-    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 2)
-    aggregated(read_json(study), study.parent)
+@pytest.fixture(scope="module")
+def small_batches(tmp_path_factory):
+    """Folder of a study, aggregated two runs at a time; tests only read it."""
+    study = made_up(tmp_path_factory.mktemp("made"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 2)
+        aggregated(read_json(study), study.parent)
     return study.parent
 
 
 def test_metrics_are_those_of_all_runs_in_order_and_the_summary_is_that_of_all_rows_at_once(
-    study, small_batches
+    small_batches,
 ):
-    rows = rows_of_all_runs(study)
+    rows = rows_of_all_runs(small_batches / "made_up.json")
     assert len(rows) == 13 * 100
     pd.testing.assert_frame_equal(read_frame(small_batches / "metrics.parquet"), rows)
     pd.testing.assert_frame_equal(
@@ -197,9 +203,8 @@ def test_a_mean_over_shifts_with_resamples_has_an_interval(study):
     assert (means["ci_high"] > means["value"]).item()
 
 
-def test_batches_change_no_byte(study, tmp_path, small_batches, monkeypatch):
-    monkeypatch.undo()
-    aggregated(read_json(study), tmp_path / "whole")
+def test_batches_change_no_byte(tmp_path, small_batches):
+    aggregated(read_json(small_batches / "made_up.json"), tmp_path / "whole")
     assert contents(small_batches) == contents(tmp_path / "whole")
 
 
@@ -378,12 +383,10 @@ def test_memory_does_not_grow_with_the_number_of_conditions(study, run_python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [2, 100])
-def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", batch)
-    aggregated(read_json(study), tmp_path / "one")
-    aggregated(read_json(study), tmp_path / "three", threads=3)
-    assert contents(tmp_path / "three") == contents(tmp_path / "one")
+def test_processes_change_no_byte(small_batches, tmp_path, monkeypatch):
+    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 2)
+    aggregated(read_json(small_batches / "made_up.json"), tmp_path / "three", threads=3)
+    assert contents(tmp_path / "three") == contents(small_batches)
 
 
 def test_what_a_process_refuses_is_refused(study, refuses):

@@ -74,24 +74,24 @@ def test_columns_and_types_follow_the_contract(metrics):
     assert set(metrics.loc[metrics["split"] == "val", "calibrator"]) == {"none"}
 
 
-@pytest.mark.parametrize("calibrator", ["none", "ts"])
 def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_on_another(
-    calibrator, plan, run, tmp_path
+    plan, run, tmp_path
 ):
-    copy = copied(run, tmp_path)
-    calibrate({**plan.calibrate(CE).spec, "disjoint_validation": True}, copy, tmp_path / "part")
+    spec = {**plan.calibrate(CE).spec, "checkpoints": ["last"], "families": []}
+    calibrate({**spec, "disjoint_validation": True}, run / "predict", tmp_path / "part")
     metrics = read_frame(tmp_path / "part" / "metrics.parquet")
-    val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
-    rows = rows_by_purpose(val.label, disjoint=True)
-    fitted = build_calibrator(calibrator).fit(val.logits[rows["fit"]], val.label[rows["fit"]])
-    choice = val.rows(rows["choice"])
-    rows = metrics[(metrics["checkpoint"] == "last") & (metrics["calibrator"] == calibrator)]
-    for split, scored in (("test", test), ("val", choice)):
-        found = rows[rows["split"] == split]
-        probs = fitted.predict_proba(scored.logits)
-        expected = evaluate(probs, scored.label, costly=split == "test")
-        assert values(found) == pytest.approx(expected)
-        assert (found["n_samples"] == len(scored)).all()
+    val, test = (read_logits(run / f"predict/logits/last/{split}.parquet") for split in SPLITS)
+    parts = rows_by_purpose(val.label, disjoint=True)
+    fit, choice = val.rows(parts["fit"]), val.rows(parts["choice"])
+    for calibrator in ("none", "ts"):
+        fitted = build_calibrator(calibrator).fit(fit.logits, fit.label)
+        rows = metrics[metrics["calibrator"] == calibrator]
+        for split, scored in (("test", test), ("val", choice)):
+            found = rows[rows["split"] == split]
+            probs = fitted.predict_proba(scored.logits)
+            expected = evaluate(probs, scored.label, costly=split == "test")
+            assert values(found) == pytest.approx(expected)
+            assert (found["n_samples"] == len(scored)).all()
 
 
 @pytest.mark.parametrize("calibrator", ["none", "ts", "iso", "smart"])
@@ -121,13 +121,10 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
 def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
     """All validation labels agree with the network: temperature scaling makes it certain."""
     out = copied(run, tmp_path)
-    for checkpoint in ("best", "last"):
-        relabel(
-            out,
-            f"logits/{checkpoint}/val.parquet",
-            lambda val: val.logits.argmax(axis=1).astype(np.int32),
-        )
-    calibrate(plan.calibrate(CE).spec, out, tmp_path / "part")
+    name = "logits/last/val.parquet"
+    relabel(out, name, lambda val: val.logits.argmax(axis=1).astype(np.int32))
+    spec = {**plan.calibrate(CE).spec, "checkpoints": ["last"], "families": []}
+    calibrate(spec, out, tmp_path / "part")
     warnings = read_json(tmp_path / "part" / "calibrate.json")["warnings"]
     assert any(
         warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings
@@ -139,16 +136,13 @@ def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path,
 def test_of_a_family_with_some_classes_only_the_logits_of_these_count(run, plan, tmp_path):
     """Restricted first, calibrators are fitted on the clean rows of the same classes."""
     out, classes = copied(run, tmp_path), np.array([1, 3, 7])
-    for checkpoint in ("best", "last"):
-        relabel(
-            out,
-            f"logits/{checkpoint}/digits_c.parquet",
-            lambda shifted: classes[shifted.label % 3].astype(np.int32),
-        )
-    spec = {**plan.calibrate(CE).spec, "families": ["digits_c"], "some_classes": ["digits_c"]}
-    assert plan.calibrate(CE).spec["some_classes"] == []
-    calibrate(spec, out, tmp_path / "part")
-    found = read_frame(tmp_path / "part" / "metrics.parquet").query("checkpoint == 'last'")
+    name = "logits/last/digits_c.parquet"
+    relabel(out, name, lambda shifted: classes[shifted.label % 3].astype(np.int32))
+    spec = plan.calibrate(CE).spec
+    assert spec["some_classes"] == []
+    changes = {"families": ["digits_c"], "some_classes": ["digits_c"], "checkpoints": ["last"]}
+    calibrate({**spec, **changes}, out, tmp_path / "part")
+    found = read_frame(tmp_path / "part" / "metrics.parquet")
     val, test, shifted = (
         read_logits(out / f"logits/last/{name}.parquet") for name in ("val", "test", "digits_c")
     )
@@ -477,7 +471,7 @@ def test_one_calibrator_more_refits_nothing_else(run, part):
     config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
     before = fitted_files(part)
     spec = Plan(Study(config, HOME)).calibrate(CE).spec
-    calibrate(spec, run / "predict", part.with_name("more"))
+    calibrate({**spec, "families": []}, run / "predict", part.with_name("more"))
     after = fitted_files(part)
     assert {path: after[path] for path in before} == before
     assert {path.name.split("-seed")[0] for path in set(after) - set(before)} == {"smart_wide"}

@@ -7,7 +7,6 @@ libraries open.
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +64,41 @@ PLUGIN = {
 }
 #: kind of source -> file of external logits below data
 LOGITS = {"csv": "a.csv", "parquet": "b.parquet", "npz": "c.npz", "pt": "d.pt"}
+
+
+#: what is read -> pattern of the command that reads it
+READERS = {
+    "Parquet images": r"^job data .*--out results/data/pictures-",
+    "folders": r"^job data .*--out results/data/folders-",
+    "shifted Parquet images": r"^job data .*--out results/data/night-",
+    "training": r"^job train .*/own/pictures/resnet8/ce/",
+    "second stage": r"^job train .*/own/folders/resnet8/tst/",
+    "weights": r"^job train .*/taken/digits/",
+    "prediction": r"^job predict .*/own/pictures/resnet8/ce/",
+    "probe": r"^job probe .*/own/pictures/resnet8/ce/",
+    "ensemble": r"^job ensemble .*/own/pictures/",
+    "bank": r"^job import .*/digits/resnet8/ce/",
+    "unpacked bank": r"^job import .*/digits/resnet8/mbls/",
+    "label counts and a plugin": r"^job calibrate .*/external/d/.*/csv/",
+    **{kind: rf"^job import .*/external/d/.*/{kind}/" for kind in LOGITS},
+    **{stage: rf"^job {stage} " for stage in SUMMARIES},
+}
+#: runs jobs one by one in forks of a process that has imported torch, which is most of a job
+JOBS = """
+import contextlib, json, os, shlex, sys
+import torch
+from calgrid.cli import main
+from calgrid.jobs import calibrate, predict, train
+
+for record, command in json.loads(sys.argv[1]):
+    os.unlink(record)
+    with contextlib.suppress(FileNotFoundError):
+        open("/next job")  # seen in the trace
+    child = os.fork()
+    if not child:
+        os._exit(main(shlex.split(command)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, command
+"""
 
 
 def write_sources(root, finished):
@@ -157,19 +191,27 @@ class Study:
         self.repository.configure(configuration(), "read.yaml")
         self.repository.run("read.yaml")
         said = self.repository.run("read.yaml", "-n", "-F", "-p")
-        self.commands = re.findall(r"^Shell command: (.*)$", said.stdout + said.stderr, re.M)
+        commands = re.findall(
+            r"^Shell command: python -m calgrid (.*) >>", said.stdout + said.stderr, re.M
+        )
+        #: what is read -> output of the job that reads it, and the record that the job had
+        self.jobs, todo = {}, []
+        for what, pattern in READERS.items():
+            command = next(each for each in commands if re.search(pattern, each))
+            output = Path(re.search(r"--out '?([^\s']+)", command)[1])
+            record = output if output.suffix == ".json" else output / record_of(output)
+            self.jobs[what] = output, json.loads((self.root / record).read_text())
+            todo.append((str(record), command))
+        self.opened = dict(zip(READERS, self._traced(todo, root.parent), strict=True))
 
-    def opened(self, command):
-        """Files below the repository that a command has opened to read."""
-        trace = self.root / "trace.txt"
+    def _traced(self, todo, folder):
+        """Files below the repository that each job opens to read when it is run again."""
+        trace = folder / "trace.txt"
         call = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=openat,open", "-o", trace]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.root / "src")}
-        environment |= {"OMP_NUM_THREADS": "1", "CALGRID_DEVICE": "cpu", "CALGRID_PLUGINS": "mine"}
-        shell = f"exec {' '.join(map(shlex.quote, map(str, call)))} {command}"
+        environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
+        environment |= {"CALGRID_DEVICE": "cpu", "CALGRID_PLUGINS": "mine"}
         done = subprocess.run(
-            shell,
-            shell=True,
+            [*call, sys.executable, "-c", JOBS, json.dumps(todo)],
             cwd=self.root,
             env=environment,
             capture_output=True,
@@ -177,8 +219,12 @@ class Study:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        _, *parts = re.split('"/next job".*', trace.read_text(errors="replace"))
+        return map(self._opened, parts)
+
+    def _opened(self, trace):
         found = set()
-        for line in trace.read_text(errors="replace").splitlines():
+        for line in trace.splitlines():
             match = re.search(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]*)", ([A-Z_|]+).*= \d+', line)
             if match and not {"O_DIRECTORY", "O_WRONLY"} & set(match[2].split("|")):
                 path = Path(os.path.normpath(self.root / match[1]))
@@ -228,41 +274,13 @@ def is_free(path, folder):
     return own or log or fits or path.is_relative_to("src/calgrid")
 
 
-#: what is read -> pattern of the command that reads it
-READERS = {
-    "Parquet images": r"calgrid job data .*--out results/data/pictures-",
-    "folders": r"calgrid job data .*--out results/data/folders-",
-    "shifted Parquet images": r"calgrid job data .*--out results/data/night-",
-    "training": r"calgrid job train .*/own/pictures/resnet8/ce/",
-    "second stage": r"calgrid job train .*/own/folders/resnet8/tst/",
-    "weights": r"calgrid job train .*/taken/digits/",
-    "prediction": r"calgrid job predict .*/own/pictures/resnet8/ce/",
-    "probe": r"calgrid job probe .*/own/pictures/resnet8/ce/",
-    "ensemble": r"calgrid job ensemble .*/own/pictures/",
-    "bank": r"calgrid job import .*/digits/resnet8/ce/",
-    "unpacked bank": r"calgrid job import .*/digits/resnet8/mbls/",
-    "label counts and a plugin": r"calgrid job calibrate .*/external/d/.*/csv/",
-    **{kind: rf"calgrid job import .*/external/d/.*/{kind}/" for kind in LOGITS},
-    **{stage: rf"calgrid job {stage} " for stage in SUMMARIES},
-}
-
-
 @pytest.mark.parametrize("read", READERS)
 def test_a_record_names_every_file_that_its_job_opens(study, read):
-    command = next(each for each in study.commands if re.search(READERS[read], each))
-    output = re.search(r"--(?:out|record) '?([^\s']+)", command)[1]
-    record = study.root / output
-    if record.suffix != ".json":
-        folder = Path(output)
-        record = record / record_of(folder)
-    else:
-        folder = Path(output).parents[1]
-    content = json.loads(record.read_text())
-    record.unlink()
-    opened = study.opened(command)
+    output, content = study.jobs[read]
+    folder = output.parents[1] if output.suffix == ".json" else output
     allowed = named(study.root, folder, content)
     unnamed = set()
-    for path in opened:
+    for path in study.opened[read]:
         source = path
         if path.suffix == ".pyc":
             source = path.parent.parent / f"{path.name.split('.')[0]}.py"
