@@ -4,11 +4,12 @@ party.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from calgrid.errors import DataError, visible
-from calgrid.progress import log
+from calgrid.progress import warn
 
 #: names of classes that a message lists
 SHOWN_NAMES = 10
@@ -20,6 +21,16 @@ def shown_names(names: Sequence[str]) -> str:
     """The names of classes for a message, without control characters; many are cut short."""
     shown = visible(", ".join(names[:SHOWN_NAMES]))
     return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."
+
+
+def unlike(names: Iterable[str], known: Iterable[str]) -> str:
+    """End of a message about ``names`` that are not ``known``, if one looks like a known one."""
+    looks = {unicodedata.normalize("NFC", name): name for name in known}
+    for name in names:
+        other = looks.get(unicodedata.normalize("NFC", name), name)
+        if name != other:
+            return f" ({name!a} and {other!a} look the same: rename one of them)"
+    return ""
 
 
 def as_names(values: Any) -> list[str] | None:
@@ -45,8 +56,8 @@ def say_unnamed(what: str, unnamed: object, named: object, names: Sequence[str])
     """Warn that the labels, columns or outputs of one party without names of classes are taken in
     the order of another one.
     """
-    log(
-        f"Warning: {unnamed} does not name its classes: its {what} are taken in the order of "
+    warn(
+        f"{unnamed} does not name its classes: its {what} are taken in the order of "
         f"{named}, {shown_names(names)}."
     )
 
@@ -86,7 +97,8 @@ def check_outputs(
     elif list(named) != list(classes):
         raise DataError(
             f"{weights} has outputs for the classes {shown_names(named)}, but '{dataset}' has "
-            f"{shown_names(classes)}; use weights for these classes, or correct the names."
+            f"{shown_names(classes)}; use weights for these classes, or correct the names"
+            f"{unlike(named, classes)}."
         )
 
 

@@ -16,6 +16,17 @@ NEUTRAL = True
 LOG_INTERVAL = 10.0
 
 
+#: what :func:`warn` has said since the command began
+WARNINGS: list[str] = []
+
+
+def warn(*messages: str) -> None:
+    """Log warnings, and keep them for the output of the command as JSON."""
+    WARNINGS.extend(messages)
+    for message in messages:
+        log(f"Warning: {message}")
+
+
 def log(message: str) -> None:
     """Write one line to standard error, which Snakemake redirects to log files."""
     if sys.stderr.isatty():

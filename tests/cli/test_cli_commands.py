@@ -240,9 +240,7 @@ class TestCheck:
         overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
         done = calgrid("check", configured(make_config(overrides=overrides)))
         assert done.code == 0
-        said = [
-            f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)
-        ]
+        said = [f"Warning: overrides[{number}] matches no run of this study." for number in (1, 2)]
         assert done.err.splitlines() == said
 
     @pytest.mark.parametrize(
@@ -263,9 +261,7 @@ class TestCheck:
         monkeypatch.setattr(rules, "GPU_DEVICES", ())
         done = calgrid("check", configured(make_config(device="cuda")))
         assert done.code == 0
-        assert done.err.startswith(
-            "calgrid check: 'device: cuda' needs a GPU, and this machine has none"
-        )
+        assert done.err.startswith("Warning: 'device: cuda' needs a GPU, and this machine has none")
 
     def test_counts_the_rows_of_own_images(self, fails, configured, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
@@ -295,8 +291,8 @@ class TestCheck:
         assert counts[:, 0].tolist() == [0, 1]
         assert counts[:, 1:].sum(axis=0).tolist() == [70, 10, 40]
         assert done.err == (
-            "calgrid check: mine has fewer than 10 val images of 2 of 2 classes (0, 1).\n"
-            "calgrid check: protocol 'digits' on mine has few training steps, 4 an epoch "
+            "Warning: mine has fewer than 10 val images of 2 of 2 classes (0, 1).\n"
+            "Warning: protocol 'digits' on mine has few training steps, 4 an epoch "
             "(70 images in batches of 20) and 240 in all; give it a batch_size of at most 7, or "
             "more epochs.\n"
         )
@@ -308,7 +304,7 @@ class TestCheck:
         averaged = {"base": "digits", "checkpoints": ["ema"], "ema": {"decay": decay}}
         config = make_config({"protocol": "averaged"}, protocols={"averaged": averaged})
         said = (
-            "calgrid check: the checkpoint ema of protocol 'averaged' is a mean over about 1,000 "
+            "Warning: the checkpoint ema of protocol 'averaged' is a mean over about 1,000 "
             "steps, and the training on digits has 360; lower ema.decay.\n"
         )
         assert calgrid("check", configured(config)).err == (said if warns else "")
@@ -325,7 +321,7 @@ class TestCheck:
         path = configured(
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
-        said = "calgrid check: the classes of mine are in the order of text (1, 10, 2); for that"
+        said = "Warning: the classes of mine are in the order of text (1, 10, 2); for that"
         done = calgrid("check", path)
         assert done.code == 0
         assert (said in done.err) == (classes is None)
@@ -468,4 +464,4 @@ def test_errors_are_red_in_a_terminal_that_wants_colours(monkeypatch):
         assert main(["metrics", "nothing.npz"]) == 2
         said.append(sys.stderr.getvalue())
     assert said[0].startswith("\033[31mcalgrid metrics:\033[0m ")
-    assert said[1].startswith("calgrid metrics: ")
+    assert said[1].startswith("Warning: ")

@@ -136,12 +136,12 @@ def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(
     assert not {"fails", "unread"} & set(json.loads(done.out))
     unread, fails = done.err.splitlines()
     assert unread.startswith(
-        "calgrid metrics: own_in_files/metrics/unread.py: @register of a metric needs the fact lo"
+        "Warning: own_in_files/metrics/unread.py: @register of a metric needs the fact lo"
     )
     lines = (folder / "metrics/fails.py").read_text().splitlines()
     (line,) = (number for number, text in enumerate(lines, start=1) if "is_wrong &" in text)
     where = f"own_in_files/metrics/fails.py, line {line}"
-    assert fails.startswith(f"calgrid metrics: {where}, fails on probabilities of shape")
+    assert fails.startswith(f"Warning: {where}, fails on probabilities of shape")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -201,7 +201,7 @@ def test_clean_lists_what_no_study_uses_and_removes_it_after_a_yes(results, caps
     assert main(["verify"]) == 0
 
 
-def test_clean_removes_fits_of_runs_without_a_calibration_and_plans_but_the_newest(results):
+def test_clean_removes_fits_without_a_calibration_and_older_plans_with_their_plugins(results):
     manifest = {"folders": [], "configuration": {"results": "results"}}
     fits = []
     for run in (RUN, RUN.replace("ce", "ls")):
@@ -209,14 +209,17 @@ def test_clean_removes_fits_of_runs_without_a_calibration_and_plans_but_the_newe
         fits[-1].mkdir(parents=True)
         (fits[-1] / "ts.safetensors").write_text("a fit")
     plans = [results / f"small/.calgrid/plan-{number}.json" for number in (1, 2)]
-    for moment, path in enumerate(plans):
-        write_record(path, {"manifest": manifest})
+    copies = [results / f".plugins/{number}" for number in (1, 2)]
+    for moment, (path, copy) in enumerate(zip(plans, copies, strict=True)):
+        write_record(path, {"manifest": manifest, "inputs": {"a": {"plugins": str(copy)}}})
+        copy.mkdir(parents=True)
         os.utime(path, (moment, moment))
     unfinished = fits[1].with_name(f"calibrate-{'e' * 10}")
     unfinished.with_name(f"{unfinished.name}.partial").mkdir()
     with OwnerLock(unfinished.with_name(f"{unfinished.name}.lock"), "result"):
         assert main(["clean", "--yes"]) == 0
     assert [path.exists() for path in (*fits, *plans)] == [True, True, False, True]
+    assert [copy.exists() for copy in copies] == [False, True]
     assert main(["clean", "--yes"]) == 0
     assert [path.exists() for path in fits] == [True, False]
 

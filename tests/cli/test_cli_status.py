@@ -143,7 +143,7 @@ def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
     }
     assert found["ce"]["reason"] == "complete on 2026-01-01T00:00:00+00:00, removed since"
     assert found["ls"]["where"] == "SLURM job 11 (Priority)"
-    assert found["mbls"]["reason"] == "cancelled; run the same command again"
+    assert found["mbls"]["reason"] == "cancelled"
 
 
 def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs, trainings):

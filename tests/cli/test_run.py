@@ -1,6 +1,7 @@
 """``calgrid run``: stages from the events of Snakemake, and a real study in a log."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from tests.conftest import environment
 
 from calgrid.cli import run
 from calgrid.cli.run import Screen, Stages
+from calgrid.storage.locks import OwnerLock
 
 PLUGIN = '''"""A calibrator that fails."""
 
@@ -37,8 +39,9 @@ statistics: {{bootstrap: 20}}
 """
 
 
-def begun(job, rule, time=0.0, log=""):
-    return {"event": "job_info", "jobid": job, "rulename": rule, "log": [str(log)], "time": time}
+def begun(job, rule, time=0.0, log="", output=""):
+    files = {"log": [str(log)], "output": [str(output)]}
+    return {"event": "job_info", "jobid": job, "rulename": rule, "time": time, **files}
 
 
 def ended(job, time):
@@ -84,8 +87,21 @@ def test_a_failure_is_one_sentence_and_another_attempt_takes_it_back(stages, tmp
     failed = {"event": "job_error", "jobid": 1, "rulemsg": None, "log": [str(log)], "time": 1.0}
     assert stages.take(failed) == f"{log}: calgrid train: The loss is NaN."
     assert stages.lines()[0] == "  train   0 of 6 done, 1 failed"
-    stages.take(begun(1, "train", 2.0, log))
+    assert stages.take(begun(1, "train", 2.0, log)) == f"{log}: another attempt"
+    assert stages.lines()[0] == "  train   0 of 6 done, 1 queued"
+    log.write_text(f"{log.read_text()}=== calgrid train\nepoch 1/4\n")
     assert stages.lines()[0] == "  train   0 of 6 done, 1 running"
+
+
+def test_a_job_that_slurm_starts_again_is_queued_until_it_holds_its_lock(stages, tmp_path):
+    log, lock = tmp_path / "train.log", tmp_path / "train-1.lock"
+    log.write_text("=== calgrid train\nepoch 1/4\n")
+    stages.take(begun(1, "train", 0.0, log, tmp_path / "train-1" / "train.json"))
+    with OwnerLock(lock, "result"):
+        held = lock.read_text()
+        assert stages.lines()[0] == "  train   0 of 6 done, 1 running"
+    lock.write_text(held.replace(f'"pid": {os.getpid()}', '"pid": 0'))  # its node failed
+    assert stages.lines()[0] == "  train   0 of 6 done, 1 queued"
 
 
 def test_a_log_has_only_stages_that_changed_and_a_terminal_draws_in_place():

@@ -228,7 +228,10 @@ TOP_LEVEL = [
     ),
     (
         protocol(epochs=30, schedule={"milestones": [30]}),
-        ["protocol 'p': milestone 30 is not before the last of 30 epochs", "train longer"],
+        [
+            "protocol 'p': schedule.milestones has 30, which is not before the last of 30 epochs",
+            "train longer",
+        ],
     ),
     (
         protocol(schedule={"milestones": [50, 40]}),
@@ -254,7 +257,7 @@ TOP_LEVEL = [
     ),
     (
         protocol(second_stage={"schedule": {"name": "step", "milestones": [9999]}}),
-        ["protocol 'p': second_stage: milestone 9999 is not before the last"],
+        ["protocol 'p': second_stage: schedule.milestones has 9999, which is not before the last"],
     ),
     (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, refined, last, ema"]),
     (protocol(ema={"decay": 1.0}), ["protocol 'p': ema.decay must be below 1.0, got 1.0"]),

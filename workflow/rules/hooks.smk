@@ -14,6 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from calgrid import forkserver
 from calgrid.cli import events, joblogs
 from calgrid.plan.rules import check_temporary_folder
+from calgrid.storage.inputs import why_not_current
 from calgrid.storage.publish import FORCED
 from calgrid.storage.records import write_record
 
@@ -104,4 +105,7 @@ onerror:
 
 onsuccess:
     if any(job.rule.name == "report" for job in workflow.dag.finished_jobs):
-        logger.info(f"Report: {STUDY}/report.html")
+        if why := why_not_current(Path(STUDY)):
+            logger.warning(f"The files of {STUDY} do not belong together: {why}; run again.")
+        else:
+            logger.info(f"Report: {STUDY}/report.html")

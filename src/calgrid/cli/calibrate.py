@@ -1,8 +1,6 @@
 """``calgrid calibrate``: fit or rank calibrators on one logits file, apply one to another."""
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,9 @@ from calgrid.cli.files import (
     left_out_lines,
     read,
     says_and_right,
-    warn,
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
+from calgrid.cli.terminal import write, write_json
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 from calgrid.logits.ranking import Ranked, choice, rank_calibrators, reference, usable
@@ -33,7 +31,7 @@ from calgrid.logits.symptoms import impossible, of_labels, of_scores, symptoms
 from calgrid.logits.writing import write_csv
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
-from calgrid.progress import log
+from calgrid.progress import WARNINGS, log, warn
 from calgrid.statistics.verdicts import NO_VERDICT
 from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
@@ -60,7 +58,6 @@ def calibrate(options: argparse.Namespace) -> None:
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     content: dict[str, Any] = {}
-    warnings: list[str] = []
     calibrator, ranking = None, list[Ranked]()
     if options.load:
         calibrator = _loaded(options, names)
@@ -70,40 +67,39 @@ def calibrate(options: argparse.Namespace) -> None:
         _warn_of_calibrated(options.fit, data)
         target = _target(options, data.metadata.get("classes"), data.logits.shape[1])
         # a fit needs a row of each class
-        seen = [
+        warn(
             *of_labels(data, options.fit, fewest=0),
             *of_scores(data, predicted(data), options.fit),
-        ]
+        )
         if target is not None and _is_labelled(target) and share_rows(data, target):
-            seen.append(
+            warn(
                 f"--fit and --apply share rows ({options.fit}, {options.apply}): metrics on rows "
                 "used for fitting are optimistic; apply the calibrator to other rows."
             )
-        warnings += warn(seen)
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
         if _is_ranking(names):
             ranking, refused = _rank(options, names, data, head, target)
             content |= _ranking_content(ranking, refused)
             if not options.json:
-                sys.stdout.write(_ranking_text(ranking, refused, len(data), options))
+                write(_ranking_text(ranking, refused, len(data), options))
             chosen = choice(ranking).id
         if target is not None or options.save:
             calibrator = _fitted(options, chosen, data, head)
     if calibrator is not None:
         of_fit = calibrator.fit_history["warnings"]
-        warnings += warn([f"{calibrator.id}: {warning}" for warning in of_fit])
+        warn(*_not_said([f"{calibrator.id}: {warning}" for warning in of_fit]))
         converged = calibrator.fit_history.get("converged", True)
         content |= {"calibrator": calibrator.id, "converged": converged}
     if calibrator is not None and target is not None:
-        content["metrics"] = _apply(options, calibrator, target, warnings)
+        content["metrics"] = _apply(options, calibrator, target)
     elif calibrator is not None:
         require_writable(options.save)
         calibrator.save(options.save)
         if not options.json:
-            sys.stdout.write(f"{options.save} has {calibrator}; apply it with --load.\n")
+            write(f"{options.save} has {calibrator}; apply it with --load.\n")
     if options.json:
-        sys.stdout.write(json.dumps({**content, "warnings": warnings}, indent=2) + "\n")
+        write_json({**content, "warnings": WARNINGS})
 
 
 def _is_ranking(names: Sequence[str]) -> bool:
@@ -207,10 +203,16 @@ def _target(
 def _warn_of_calibrated(path: Path, data: Logits) -> None:
     """Warn of a file that :func:`calibrate` has written."""
     if "calibrator" in data.metadata:
-        log(
-            f"Warning: {path} has the probabilities of '{data.metadata['calibrator']}', which are "
+        warn(
+            f"{path} has the probabilities of '{data.metadata['calibrator']}', which are "
             "calibrated again; give the logits of the network."
         )
+
+
+def _not_said(warnings: Sequence[str]) -> list[str]:
+    """Those of which no other file or calibrator has the same sentence."""
+    said = {warning.partition(": ")[2] for warning in WARNINGS}
+    return [warning for warning in warnings if warning.partition(": ")[2] not in said]
 
 
 def _is_labelled(data: Logits) -> bool:
@@ -391,12 +393,8 @@ def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(
-    options: argparse.Namespace, calibrator: Calibrator, target: Logits, warnings: list[str]
-) -> dict[str, Any]:
-    """Calibrate a file, and write and print the results; return the metrics for ``--json``, and add
-    what is logged to ``warnings``.
-    """
+def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
+    """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
         columns[calibrator.id] = calibrator.predict_output(
@@ -404,10 +402,10 @@ def _apply(
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
-        warnings += warn(symptoms(target, columns["none"], options.apply))
+        warn(*_not_said(symptoms(target, columns["none"], options.apply)))
         if calibrator.id != "none":
             calibrated = columns[calibrator.id]
-            warnings += warn(impossible(calibrated, target.label, calibrator.id))
+            warn(*impossible(calibrated, target.label, calibrator.id))
         for name, output in columns.items():
             scores[name] = estimates(output, target.label, options)
     _write(options, calibrator, target, columns, scores)
@@ -415,17 +413,16 @@ def _apply(
         log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
         return {}
     if not options.json:
-        sys.stdout.write(f"{_said_text(columns, target.label)}\n{_comparison_text(scores)}")
+        write(f"{_said_text(columns, target.label)}\n{_comparison_text(scores)}")
         if calibrator.id != "none" and options.bootstrap:
-            sys.stdout.write(_verdict_text(options, columns, target.label, scores))
+            write(_verdict_text(options, columns, target.label, scores))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         times = nll_after / nll_before
-        said = (
+        warn(
             f"{calibrator.id} has {times:.1f} times the NLL of the uncalibrated logits on the "
             "calibrated file: it overfits, or the two files come from different models or data."
         )
-        warnings += warn([said])
     return {name: as_json(values) for name, values in scores.items()}
 
 

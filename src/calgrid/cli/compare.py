@@ -1,7 +1,6 @@
 """``calgrid compare``: compares methods by their logits files for the same test samples."""
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -12,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from calgrid.class_names import say_unnamed
-from calgrid.cli.colours import coloured
-from calgrid.cli.files import read, warn
+from calgrid.cli.files import read
+from calgrid.cli.terminal import coloured, write, write_json
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.logits.reading import predicted, row_keys
 from calgrid.logits.symptoms import of_labels, of_scores
 from calgrid.metrics import Output
+from calgrid.progress import WARNINGS, warn
 from calgrid.report.text import (
     UNITS,
     count,
@@ -51,15 +51,10 @@ def compare(options: argparse.Namespace) -> None:
             f"resamples; 1000 are recommended."
         )
     first = _read(next(iter(methods.values()))[0], options)
-    warnings = of_labels(first, next(iter(methods.values()))[0])
+    warn(*of_labels(first, next(iter(methods.values()))[0]))
     runs: dict[str, list[Output]] = {}
     for name, paths in methods.items():
-        runs[name] = []
-        for path in paths:
-            output, seen = _output(path, first, options)
-            runs[name].append(output)
-            warnings += seen
-    warn(warnings)
+        runs[name] = [_output(path, first, options) for path in paths]
     frame = paired_bootstrap(
         runs,
         first.label,
@@ -70,10 +65,10 @@ def compare(options: argparse.Namespace) -> None:
     )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
-        content = {"differences": rows, "warnings": warnings}
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        content = {"differences": rows, "warnings": WARNINGS}
+        write_json(content)
     else:
-        sys.stdout.write(_text(frame, len(first), options.networks))
+        write(_text(frame, len(first), options.networks))
 
 
 def _parse(text: str) -> tuple[str, list[Path]]:
@@ -92,8 +87,8 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
     return ordered
 
 
-def _output(path: Path, first: Logits, options: argparse.Namespace) -> tuple[Output, list[str]]:
-    """Probabilities of a file, for the rows of the first one, and the symptoms of its numbers."""
+def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
+    """Probabilities of a file, for the rows of the first one."""
     classes = first.metadata.get("classes")
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:
@@ -116,7 +111,8 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> tuple[Out
             f"the same test set."
         )
     output = predicted(data)
-    return output, of_scores(data, output, path)
+    warn(*of_scores(data, output, path))
+    return output
 
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:

@@ -2,12 +2,12 @@
 
 import argparse
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from calgrid.cli.study_of import read_study
+from calgrid.cli.terminal import write
 from calgrid.errors import CalgridError, ConfigError, unknown_id
 from calgrid.plan import costs
 from calgrid.plan.plan import Plan
@@ -16,6 +16,8 @@ from calgrid.storage.layout import RunKey
 from calgrid.storage.records import TRAIN, read_record
 from calgrid.study.study import Study
 
+#: columns of the table
+NAME_WIDTH, WIDTHS = 21, (9, 16, 16, 9, 9)
 #: units and their size
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
 SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
@@ -41,7 +43,7 @@ def cost(options: argparse.Namespace) -> None:
         *_table(study, places, speeds),
         *_disk(study),
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    write("\n".join(lines) + "\n")
 
 
 def _measured(plan: Plan) -> Speeds:
@@ -95,11 +97,7 @@ def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> l
         return ["No network is trained or predicts."]
     for key in study.trained:
         runs[key[:3]].append(key)
-    width = max(len("protocol, data set, backbone"), *(len("/".join(place)) for place in runs))
-    heads = ("networks", "trained", "predicted", "a second", "time")
-    lines = [
-        f"{'protocol, data set, backbone':{width}s}" + "".join(f"{head:>16s}" for head in heads)
-    ]
+    lines = _row("", ["networks", "trained", "predicted", "a second", "time"])
     total = [0.0, 0.0, 0.0]
     for place, keys in runs.items():
         work = [costs.work(study, key) for key in keys]
@@ -110,12 +108,12 @@ def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> l
         seconds = (trained + predicted) / speed if speed else math.nan
         shown = ["-", "-"] if speed is None else [f"{speed:,.1f}", _in_unit(seconds, TIME)]
         cells = [f"{networks:,}", f"{trained:,.0f}", f"{predicted:,.0f}", *shown]
-        lines.append(f"{'/'.join(place):{width}s}" + "".join(f"{cell:>16s}" for cell in cells))
+        lines += _row("/".join(place), cells)
         total = [a + b for a, b in zip(total, (trained, predicted, seconds), strict=True)]
     trained, predicted, seconds = total
     time = "-" if math.isnan(seconds) else _in_unit(seconds, TIME)
     lines += [
-        f"{'total':{width}s}{'':16s}{trained:>16,.0f}{predicted:>16,.0f}{'':16s}{time:>16s}",
+        *_row("total", ["", f"{trained:,.0f}", f"{predicted:,.0f}", "", time]),
         "",
         "Images are training passes: a predicted one counts as a third, and one of a procedure "
         "with several passes as so many. Preparation and calibration are not counted.",
@@ -132,6 +130,15 @@ def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> l
             f"{', '.join(unknown)}."
         )
     return [*lines, ""]
+
+
+def _row(name: str, cells: Iterable[str]) -> list[str]:
+    """A row of a table of at most 80 columns, with a line of its own for a long name."""
+    short = name if len(name) <= NAME_WIDTH else ""
+    row = f"{short:{NAME_WIDTH}s}" + "".join(
+        f"{cell:>{width}s}" for cell, width in zip(cells, WIDTHS, strict=True)
+    )
+    return [row] if short == name else [name, row]
 
 
 def _in_unit(total: float, units: Mapping[str, float]) -> str:

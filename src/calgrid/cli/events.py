@@ -16,7 +16,7 @@ SAID = "said"
 #: attributes of events
 ATTRIBUTES = {
     RUN_INFO: ("stats",),
-    JOB_INFO: ("jobid", "rule_name", "log"),
+    JOB_INFO: ("jobid", "rule_name", "output", "log"),
     JOB_FINISHED: ("job_id",),
     JOB_ERROR: ("jobid", "rule_msg", "log"),
 }

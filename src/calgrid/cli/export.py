@@ -1,11 +1,11 @@
 """``calgrid export``: a saved calibrator for other runtimes, the numbers of a study as CSV."""
 
 import argparse
-import sys
 import zipfile
 from pathlib import Path
 
 from calgrid.cli.study_of import finished_study, require_current
+from calgrid.cli.terminal import write
 from calgrid.errors import StateError
 from calgrid.optional import require
 from calgrid.storage.atomic import new_folder, require_writable
@@ -28,7 +28,7 @@ def _calibrator(fitted: Path, onnx: Path) -> None:
     from calgrid.integrations.onnx import write_onnx
 
     write_onnx(calibrator, onnx)
-    sys.stdout.write(
+    write(
         f"{onnx}: {calibrator!r}; {calibrator.kind} to calibrated probabilities, checked with ONNX "
         f"Runtime\n"
     )
@@ -62,4 +62,4 @@ def _study(source: Path, folder: Path) -> None:
     with new_folder(folder) as temporary:
         for name, table in tables.items():
             csv.write_csv(table, temporary / name)
-    sys.stdout.write(f"{folder}: {len(tables)} tables\n")
+    write(f"{folder}: {len(tables)} tables\n")

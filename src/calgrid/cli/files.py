@@ -1,14 +1,13 @@
 """``calgrid metrics``, and what all commands for logits files share."""
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from calgrid.cli.terminal import write, write_json
 from calgrid.components import registry
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
@@ -27,7 +26,7 @@ from calgrid.metrics import (
     evaluate_soft,
 )
 from calgrid.metrics.intervals import Estimate
-from calgrid.progress import log
+from calgrid.progress import WARNINGS, warn
 from calgrid.storage.logits import Logits
 
 #: value of --calibrator that stands for all calibrators whose inputs are given
@@ -86,13 +85,6 @@ def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
     return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
 
 
-def warn(warnings: Sequence[str]) -> list[str]:
-    """Log warnings, and return them for ``--json``."""
-    for warning in warnings:
-        log(f"Warning: {warning}")
-    return list(warnings)
-
-
 def rows_of(data: Sized) -> str:
     """``1 row``, ``20 rows``."""
     return f"{len(data)} row{'s' * (len(data) != 1)}"
@@ -138,7 +130,7 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
-    warnings = warn(symptoms(data, probabilities, options.file))
+    warn(*symptoms(data, probabilities, options.file))
     predictions = check_probabilities(probabilities, data.label)
     further = _metrics_of_plugins(predictions, options.bins)
     measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)
@@ -148,21 +140,22 @@ def metrics(options: argparse.Namespace) -> None:
             probabilities, data.distribution, options, evaluate_soft, bootstrap_soft
         )
     if options.json:
-        content = {**as_json(scores), "warnings": warnings}
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        content = {**as_json(scores), "warnings": WARNINGS}
+        write_json(content)
         return
     said = says_and_right(probabilities, data.label)
-    sys.stdout.write(f"{rows_of(data)}, {probabilities.shape[1]} classes: {said}\n")
+    write(f"{rows_of(data)}, {probabilities.shape[1]} classes: {said}\n")
     for name, score in scores.items():
         summary = find_metric(name).summary
         if name == "aece":
             summary += f" ({aece_left_out(predictions, data.label):,} here)"
-        sys.stdout.write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
+        write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
 
 
 def _metrics_of_plugins(predictions: Predictions, bins: int) -> list[Metric]:
     """Metrics of plugins that can be computed for a file; others are reported and left out."""
-    working, problems = [], registry.broken("metric")
+    warn(*registry.broken("metric"))
+    working = []
     for name in metric_names():
         if name in METRICS:
             continue
@@ -171,7 +164,5 @@ def _metrics_of_plugins(predictions: Predictions, bins: int) -> list[Metric]:
             metric.function(predictions, predictions.labels, bins)
             working.append(metric)
         except ConfigError as error:
-            problems.append(str(error))
-    for problem in problems:
-        log(f"calgrid metrics: {problem}")
+            warn(str(error))
     return working

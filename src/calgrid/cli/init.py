@@ -2,12 +2,12 @@
 
 import argparse
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import yaml
 
+from calgrid.cli.terminal import write
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.study.home import home
@@ -68,7 +68,7 @@ def init(options: argparse.Namespace) -> None:
         shutil.copytree(workflow / "profiles" / "default", new / "profiles" / "default")
         shutil.copytree(workflow / "profiles" / "slurm", new / "slurm")
         new.rename(folder)  # works also if the folder exists and is empty
-    sys.stdout.write(
+    write(
         f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check "
         f"config/config.yaml)\n"
         f"Run it:  cd {folder} && calgrid run config/config.yaml\n"

@@ -18,15 +18,16 @@ SHOWN, SHOWN_LOGS = 4, 6
 #: message of SLURM, or of Snakemake about SLURM, for an ended job -> reason and fix
 SLURM = {
     r"exceeded memory limit|oom[_ -]kill|: Out Of Memory|'OUT_OF_MEMORY'": (
-        "out of memory: each attempt asks for more, so raise retries, or mem_mb of the rule "
-        "(set-resources)"
+        "out of memory: raise mem_mb of the rule (set-resources in the profile) or, unless that is "
+        "a constant there, retries, as each attempt asks for more"
     ),
     r"DUE TO TIME LIMIT|'TIMEOUT'": (
-        "time limit reached: a training resumes from its saved state in the next attempt; else "
-        "raise retries, or runtime of the rule (set-resources)"
+        "time limit reached: a training resumes from its saved state in the next attempt; for "
+        "another job raise runtime of the rule (set-resources in the profile) or, unless that is a "
+        "constant there, retries, as each attempt asks for more"
     ),
-    r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed; run the same command again",
-    r"CANCELLED AT|'CANCELLED'": "cancelled; run the same command again",
+    r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed",
+    r"CANCELLED AT|'CANCELLED'": "cancelled",
 }
 #: message of Snakemake about a job that ``sbatch`` did not accept, with its reason
 REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: )?([^\n']*)")
@@ -80,6 +81,11 @@ def last_attempt(log: str | Path) -> list[str]:
     log.
     """
     return _attempt(str(log))[1:]
+
+
+def is_over(log: str) -> bool:
+    """Whether the last attempt in a log has said how it ended."""
+    return any(line.startswith((COMPLETE, "calgrid ")) for line in last_attempt(log)[-1:])
 
 
 def _attempt(log: str) -> list[str]:

@@ -2,22 +2,22 @@
 
 import argparse
 import itertools
-import json
-import sys
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.class_names import in_order_of_numbers, shown_names
 from calgrid.cli.commands.list import KINDS
 from calgrid.cli.study_of import read_study
+from calgrid.cli.terminal import write, write_json
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.plan.plan import Plan
 from calgrid.plan.rules import gpu_here
-from calgrid.progress import log
+from calgrid.progress import warn
 from calgrid.study.home import home
 from calgrid.study.model import FORMS, Config, External, OfStudy
 from calgrid.study.protocols import ProtocolCatalog
@@ -68,25 +68,27 @@ def list_kind(options: argparse.Namespace) -> None:
     """Print the kinds, the components of a kind, one line each, or all details of those with an
     identifier.
     """
-    if options.kind is None:
-        text = "".join(f"{kind}\n" for kind in KINDS)
-        sys.stdout.write(json.dumps(KINDS, indent=2) + "\n" if options.json else text)
-        return
-    _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
+    entries: Sequence[str | Entry] = KINDS
+    lines = list(KINDS)
     if options.kind in KINDS and options.id is None:
-        entries = list(_entries(options.kind))
-        width = max(len(entry["id"]) for entry in entries) + 2
-        text = ""
-        for entry in entries:
+        _warn_of_broken(LISTED.get(options.kind, ()))
+        entries = found = list(_entries(options.kind))
+        width = max(len(entry["id"]) for entry in found) + 2
+        lines = []
+        for entry in found:
             plugin = f" (plugin: {entry['file']})" if "file" in entry else ""
-            text += f"{entry['id']:{width}s}{entry['summary']}{plugin}\n"
+            lines.append(f"{entry['id']:{width}s}{entry['summary']}{plugin}")
+    elif options.kind is not None:
+        _warn_of_broken(LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
+        entries, lines = _named(options.kind, options.id)
+    if options.json:
+        write_json(entries)
     else:
-        entries, text = _named(options.kind, options.id)
-    sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n" if options.json else text)
+        write("\n".join(lines) + "\n")
 
 
-def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
-    """Entries of all components with an identifier, of one kind if given, and their text."""
+def _named(kind: str, id: str | None) -> tuple[list[Entry], list[str]]:
+    """Entries of all components with an identifier, of one kind if given, and their lines."""
     if id is not None and kind not in KINDS:
         raise unknown_id("kind", kind, KINDS)
     kinds = [kind]
@@ -98,7 +100,7 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
         weights = sorted(timm_names().get(model, ()))
         facts = {"id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
         entry = {**_entry(describe(id)), **facts}
-        return [entry], _sheet(entry, "backbone")
+        return [entry], [_sheet(entry, "backbone")]
     if "calibrators" in kinds:
         id = registry.calibrator_id(id)
     known = list(KINDS) if len(kinds) > 1 else []
@@ -108,12 +110,12 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
             known.append(entry["id"])
             if entry["id"] == id:
                 named.append(entry)
-                sheets.append(_sheet(entry, SINGULAR[name]))
+                sheets += [*([""] if sheets else []), _sheet(entry, SINGULAR[name])]
     if not named:
         if len(kinds) > 1:
             raise unknown_id("component", id, known, OF_CALGRID, "calgrid list KIND")
         raise unknown_id(SINGULAR[kind], id, known, OF_CALGRID if kind in OF_STUDIES else "")
-    return named, "\n".join(sheets)
+    return named, sheets
 
 
 def _entries(kind: str) -> Iterable[Entry]:
@@ -141,7 +143,7 @@ def _metrics() -> Iterator[Entry]:
         try:
             metric = find_metric(name)
         except ConfigError as error:
-            log(f"calgrid list: {error}")
+            warn(str(error))
             continue
         better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
         file = {}
@@ -150,7 +152,7 @@ def _metrics() -> Iterator[Entry]:
         yield {
             **file,
             "id": name,
-            "summary": metric.summary,
+            "summary": _plain(metric.summary),
             "source": metric.source,
             "facts": {"better": better, "of": metric.kind},
         }
@@ -193,11 +195,18 @@ def _external() -> Iterator[Entry]:
         }
 
 
-def _say_broken(command: str, kinds: Iterable[str]) -> None:
-    """Report plugins and files of these kinds that are not valid components and are ignored."""
-    sentences = itertools.chain(plugins.problems(), *map(registry.broken, kinds))
-    for sentence in sentences:
-        log(f"calgrid {command}: {sentence}")
+def _warn_of_broken(kinds: Iterable[str]) -> None:
+    """Warn of plugins and files of these kinds that are not valid components and are ignored."""
+    warn(*itertools.chain(plugins.problems(), *map(registry.broken, kinds)))
+
+
+#: a role or literal of reStructuredText, and the part of it that is read
+MARKED = re.compile(r"(?::\w+:)?(`{1,2})~?(.+?)\1")
+
+
+def _plain(text: str) -> str:
+    """Text of a docstring without the marks of reStructuredText."""
+    return MARKED.sub(r"\2", text)
 
 
 def _entry(component: registry.Description) -> Entry:
@@ -208,11 +217,11 @@ def _entry(component: registry.Description) -> Entry:
     ranges = facts.pop("limits", {})
     defaults, meanings = {}, {}
     for name, option in component.options.items():
-        defaults[name], meanings[name] = option.default, option.meaning
+        defaults[name], meanings[name] = option.default, _plain(option.meaning)
     return {
         **file,
         "id": component.id,
-        "summary": component.summary,
+        "summary": _plain(component.summary),
         "source": component.source,
         "defaults": defaults,
         "ranges": dict(ranges),
@@ -241,7 +250,7 @@ def _sheet(entry: Mapping[str, Any], kind: str) -> str:
                 first += f"  {meanings[name]}" if meanings.get(name) else ""
             found.append(f"    {name:{width}s}{first}")
             found += [f"    {'':{width}s}{line}" for line in further]
-    return "\n".join(found) + "\n"
+    return "\n".join(found)
 
 
 def _shown(value: Any) -> list[str]:
@@ -259,7 +268,7 @@ def _shown(value: Any) -> list[str]:
 
 def schema(_options: argparse.Namespace) -> None:
     """Print the JSON Schema of configurations: keys, types, ranges, defaults and meanings."""
-    sys.stdout.write(json.dumps(Config.model_json_schema(), indent=2) + "\n")
+    write_json(Config.model_json_schema())
 
 
 def check(options: argparse.Namespace) -> None:
@@ -267,13 +276,13 @@ def check(options: argparse.Namespace) -> None:
     study = read_study(options.study, options.data_root)
     check_all(study)
     plan = Plan(study)
-    sys.stdout.write(f"study '{study.layout.study}': {plan.counts()}\n")
-    _say_broken("check", registry.KINDS)
+    write(f"study '{study.layout.study}': {plan.counts()}\n")
+    _warn_of_broken(registry.KINDS)
     for number in study.idle_overrides():
-        log(f"calgrid check: overrides[{number}] matches no run of this study.")
+        warn(f"overrides[{number}] matches no run of this study.")
     if study.config.device == "cuda" and not gpu_here():
-        log(
-            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake "
+        warn(
+            "'device: cuda' needs a GPU, and this machine has none: snakemake "
             "stops with an error here, and on a cluster each job needs a GPU."
         )
     lines: list[str] = []
@@ -283,7 +292,7 @@ def check(options: argparse.Namespace) -> None:
     lines += _power(study)
     for key in study.evaluations:
         lines.append(f"  {plan.run_fingerprint(key)}  {key.path}")
-    sys.stdout.write("\n".join(lines) + "\n")
+    write("\n".join(lines) + "\n")
 
 
 def _images(study: Study, dataset: str) -> Iterator[str]:
@@ -300,16 +309,16 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
     names = study.datasets.class_names(dataset) or ()
     numbers = in_order_of_numbers(names)
     if numbers and study.datasets.options[dataset]["classes"] is None:
-        log(
-            f"calgrid check: the classes of {dataset} are in the order of text "
+        warn(
+            f"the classes of {dataset} are in the order of text "
             f"({shown_names(names)}); for that of numbers give it classes: "
             f"[{shown_names(numbers)}]."
         )
     for role, of_split in counts.items():
         few = [name for name, count in of_split.items() if count < FEW_IMAGES]
         if few:
-            log(
-                f"calgrid check: {dataset} has fewer than {FEW_IMAGES} {role} images of {len(few)} "
+            warn(
+                f"{dataset} has fewer than {FEW_IMAGES} {role} images of {len(few)} "
                 f"of {len(of_split)} classes ({shown_names(few)})."
             )
 
@@ -328,16 +337,16 @@ def _say_steps(study: Study) -> None:
         images, size = sizes["train"], protocol.batch_size
         steps, _ = epoch_batches(images, protocol)
         if steps < FEWEST_STEPS and steps * protocol.epochs < FEWEST_IN_ALL:
-            log(
-                f"calgrid check: protocol '{key.protocol}' on {key.dataset} has few training "
+            warn(
+                f"protocol '{key.protocol}' on {key.dataset} has few training "
                 f"steps, {steps} an epoch ({images:,} images in batches of {size}) and "
                 f"{steps * protocol.epochs:,} in all; give it a batch_size of at most "
                 f"{max(2, images // FEWEST_STEPS)}, or more epochs."
             )
         span = 1 / (1 - protocol.ema.decay)
         if "ema" in protocol.checkpoints and steps * protocol.epochs < SPANS * span:
-            log(
-                f"calgrid check: the checkpoint ema of protocol '{key.protocol}' is a mean over "
+            warn(
+                f"the checkpoint ema of protocol '{key.protocol}' is a mean over "
                 f"about {span:,.0f} steps, and the training on {key.dataset} has "
                 f"{steps * protocol.epochs:,}; lower ema.decay."
             )

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from calgrid import __version__
 from calgrid.cli import joblogs
-from calgrid.cli.colours import coloured
 from calgrid.cli.ends import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_USER, OF_TORCHRUN
+from calgrid.cli.terminal import coloured
 from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.parallel import keep_freed_memory
-from calgrid.progress import log
+from calgrid.progress import WARNINGS, log
 from calgrid.storage.atomic import disk_error
 from calgrid.threads import set_threads
 from calgrid.training.interrupt import StoppedError
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if getattr(options, "threads", None):
         set_threads(options.threads)
     keep_freed_memory()
+    WARNINGS.clear()
     module, _, function = options.run.partition(":")
     # processes that torchrun has started write into the log of the one that called it
     in_log = "log" in options and not sys.stderr.isatty() and OF_TORCHRUN not in os.environ

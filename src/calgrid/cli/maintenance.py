@@ -14,15 +14,24 @@ from pathlib import Path
 from tqdm import tqdm
 
 from calgrid.cli.study_of import is_results, manifests, read_study, studies, study_folder
+from calgrid.cli.terminal import write
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.logits.bank import check_unpacked
 from calgrid.plan.plan import Plan, matching_runs
 from calgrid.report.text import count
 from calgrid.storage.inputs import inputs_now, why_not_current
-from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
+from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
 from calgrid.storage.manifest import below_results, plans
-from calgrid.storage.records import BANK, HIDDEN, INPUTS, MODEL, Record, read_record
+from calgrid.storage.records import (
+    BANK,
+    HIDDEN,
+    INPUTS,
+    MODEL,
+    Record,
+    read_record,
+    summary_record,
+)
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -131,18 +140,16 @@ def _verify(place: Path, delete: bool) -> None:
     of = f"in {results} (studies: {names or 'none'})" if of_all else f"of study {names}"
     is_are = f"result {of} is", f"results {of} are"
     intact = "" if found.damaged or found.missing or found.outdated else "all intact: "
-    sys.stdout.write(
-        f"{intact}{count(found.results, 'result')} {of}; {visible_lines(found.text())}\n"
-    )
+    write(f"{intact}{count(found.results, 'result')} {of}; {visible_lines(found.text())}\n")
     if found.damaged and not delete:
         raise StateError(
             f"{count(found.damaged, *is_are)} damaged: 'calgrid verify {place} --delete' removes "
             "what is damaged, and the next run computes it again."
         )
     if found.damaged:
-        sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
+        write(f"{found.damaged} damaged ones deleted; run again\n")
     if found.missing and delete:
-        sys.stdout.write(f"{count(found.missing, *is_are)} missing; run again\n")
+        write(f"{count(found.missing, *is_are)} missing; run again\n")
         found.missing = 0
     for number, state in (
         (found.missing, "missing"),
@@ -266,7 +273,7 @@ def _bank_damage(results: Path, studies: Iterable[Path]) -> str:
 
 
 def _report(path: Path, reason: str) -> None:
-    sys.stdout.write(f"{visible_lines(path)}: {visible_lines(reason)}\n")
+    write(f"{visible_lines(path)}: {visible_lines(reason)}\n")
 
 
 def remove(path: Path) -> None:
@@ -290,7 +297,7 @@ def clean(options: argparse.Namespace) -> None:
     elif is_results(place):
         used = used_folders(place, studies(place))
         folders = [path for path in result_folders(place) if path not in used]
-        folders += _unused_fits(place, used)
+        folders += _unused_fits(place, used) + _unused_plugins(place)
         for study in studies(place):
             folders += plans(study)[:-1]
         title = "results that no study uses"
@@ -302,18 +309,18 @@ def clean(options: argparse.Namespace) -> None:
         )
     folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
-        sys.stdout.write(f"There is nothing to remove: no {title}.\n")
+        write(f"There is nothing to remove: no {title}.\n")
         return
     sizes = list(map(_size, with_bar(folders, "sizes")))
     for folder, size in zip(folders, sizes, strict=True):
-        sys.stdout.write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
-    sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")
+        write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
+    write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")
     if not (options.yes or _agrees()):
-        sys.stdout.write("Nothing was removed.\n")
+        write("Nothing was removed.\n")
         return
     for folder in with_bar(folders, "remove"):
         remove(folder)
-    sys.stdout.write(f"Removed {len(folders)} files and folders.\n")
+    write(f"Removed {len(folders)} files and folders.\n")
 
 
 def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
@@ -335,6 +342,18 @@ def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:
         if path.parent not in calibrated and not any(in_progress):
             unused.append(path)
     return unused
+
+
+def _unused_plugins(results: Path) -> list[Path]:
+    """Copies of plugins that neither the files of a study nor its newest plan name."""
+    used = set()
+    for study in studies(results):
+        for plan in plans(study)[-1:]:
+            inputs = read_record(plan, "plan")["inputs"]
+            used |= {Path(read["plugins"]).name for read in inputs.values()}
+        for record in filter(None, (summary_record(study, stage) for stage in SUMMARIES)):
+            used.add(record.content[INPUTS].get("plugins"))
+    return [copy for copy in sorted(results.glob(f"{PLUGINS}/*")) if copy.name not in used]
 
 
 def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
@@ -370,6 +389,6 @@ def _size(path: Path) -> int:
 def _agrees() -> bool:
     if not sys.stdin.isatty():
         return False
-    sys.stdout.write("Remove them? [y/N] ")
+    write("Remove them? [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

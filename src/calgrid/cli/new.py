@@ -2,9 +2,9 @@
 
 import argparse
 import re
-import sys
 from importlib import resources
 
+from calgrid.cli.terminal import write
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 from calgrid.storage.atomic import write_text
@@ -44,9 +44,9 @@ def new(options: argparse.Namespace) -> None:
     for path, text in templates.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text.replace("my_component", id).replace("MyComponent", class_name))
-        sys.stdout.write(f"wrote {path}\n")
+        write(f"wrote {path}\n")
     named = f" and 'statistics: {{metrics: [{id}]}}'" if kind == "metric" else ""
-    sys.stdout.write(
+    write(
         f"Test it: pytest {folder / 'tests'}\n"
         f"Use it: write 'plugins: [{folder}]'{named} into a configuration; for other commands, "
         f"{plugins.VARIABLE}={folder} calgrid list {package}\n"

@@ -1,20 +1,20 @@
 """``calgrid reliability``: reliability diagrams of logits files, as text or figure."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read, rows_of, says_and_right, warn
+from calgrid.cli.files import estimates, read, rows_of, says_and_right
+from calgrid.cli.terminal import write
 from calgrid.errors import ConfigError
 from calgrid.logits.reading import predicted
 from calgrid.logits.symptoms import symptoms
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
-from calgrid.progress import log
+from calgrid.progress import log, warn
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import Logits
 
@@ -38,7 +38,7 @@ def reliability(options: argparse.Namespace) -> None:
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
         output = predicted(data)
-        warn(symptoms(data, output, path))
+        warn(*symptoms(data, output, path))
         if options.per_class:
             lead = f"{name}: " if len(names) > 1 else ""
             for each, part in _of_classes(data, output).items():
@@ -57,7 +57,7 @@ def reliability(options: argparse.Namespace) -> None:
         table = table[table["count"] > 0].to_string(
             index=False, float_format=lambda value: f"{value:.4f}"
         )
-        sys.stdout.write(f"{name}: {rows_of(labels)}, {facts}\n{table}\n\n")
+        write(f"{name}: {rows_of(labels)}, {facts}\n{table}\n\n")
 
 
 def _of_classes(data: Logits, output: Output) -> dict[str, Part]:

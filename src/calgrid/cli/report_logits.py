@@ -5,11 +5,11 @@ Snakemake.
 import argparse
 import importlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
+from calgrid.cli.terminal import write
 from calgrid.logits.ranking import usable
 from calgrid.logits.reading import read_head_arrays
 from calgrid.plan.plan import Plan
@@ -33,7 +33,7 @@ def report_logits(options: argparse.Namespace) -> None:
         out, given = Path(plan.stage_record(name)), plan.stage_inputs(name)
         call = Call(plan.manifest(), out, given=given, threads=options.threads)
         importlib.import_module(KINDS[name].module).run(call)
-    sys.stdout.write(f"wrote {plan.study.layout.file('report.html')}\n")
+    write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from typing import Any, TextIO
 import yaml
 
 from calgrid.cli import events, joblogs
-from calgrid.cli.colours import coloured
 from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder, require_current
+from calgrid.cli.terminal import coloured
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import replacing
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import SUMMARIES
+from calgrid.storage.locks import live_owner
 from calgrid.storage.records import HIDDEN
 from calgrid.study.home import home
 
@@ -48,6 +49,14 @@ class Running:
 
     begin: float
     log: str
+    #: of its result, while it is being made
+    lock: Path
+
+    def is_queued(self) -> bool:
+        """Whether it waits for its first start or, after a node failed, for another one."""
+        if self.lock.exists():
+            return live_owner(self.lock) is None
+        return not Path(self.log).exists() or joblogs.is_over(self.log)
 
 
 @dataclass
@@ -66,7 +75,7 @@ class Stage:
         if not (self.done or self.running or self.failed):
             return f"{self.total} to do"
         parts = [f"{self.done} of {self.total} done"]
-        started = [job for job in self.running.values() if Path(job.log).exists()]
+        started = [job for job in self.running.values() if not job.is_queued()]
         queued = len(self.running) - len(started)
         for number, state in ((len(started), "running"), (queued, "queued")):
             if number:
@@ -131,8 +140,11 @@ class Stages:
         if kind == events.JOB_INFO and event["rulename"] in self.stages:
             self._rule_of[job] = event["rulename"]
             stage = self.stages[event["rulename"]]
-            stage.failed.discard(job)  # another attempt
-            stage.running[job] = Running(now, event["log"][0] if event["log"] else "")
+            log, output = (next(iter(event[part]), "") for part in ("log", "output"))
+            stage.running[job] = Running(now, log, Path(f"{Path(output).parent}.lock"))
+            if job in stage.failed:
+                stage.failed.remove(job)
+                return f"{log}: another attempt"
         elif job in self._rule_of:
             stage = self.stages[self._rule_of[job]]
             running = stage.running.pop(job, None)
@@ -228,6 +240,8 @@ def run(options: argparse.Namespace) -> None:
     if process.returncode == 0:
         if not stages.stages:
             screen.say("Nothing to be done.")
+        elif stages.dry_run:
+            return
         if _is_whole(options.snakemake):
             require_current(study, study)
         elif why_not_current(study):

@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import json
 import os
-import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ import yaml
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
+from calgrid.cli.terminal import write
 from calgrid.components import copies, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
@@ -91,7 +91,7 @@ def pack(options: argparse.Namespace) -> None:
             # a fixed date: the same bytes each time
             archive.writestr(zipfile.ZipInfo(name), _bytes(entries[name]))
     size = options.archive.stat().st_size
-    sys.stdout.write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+    write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
 
 
 def _bytes(content: Path | str) -> bytes:

@@ -1,19 +1,20 @@
 """``calgrid show``: one run."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from calgrid.cli.reliability import check_figure
 from calgrid.cli.study_of import last_manifest, study_folder
+from calgrid.cli.terminal import write
 from calgrid.errors import ConfigError, visible_lines
 from calgrid.plan.plan import matching_runs
+from calgrid.progress import warn
 from calgrid.report.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.manifest import below_results
-from calgrid.storage.records import HIDDEN, PREDICT, TRAIN
+from calgrid.storage.records import PREDICT, TRAIN
 
 #: jobs with the results that are shown, and their records
 JOBS = {"train": TRAIN, "predict": PREDICT}
@@ -31,7 +32,7 @@ def show(options: argparse.Namespace) -> None:
         figure = draw(run, options.checkpoint, options.bins)
         with replacing(options.plot) as temporary:
             figure.savefig(temporary, format=options.plot.suffix[1:].lower())
-    sys.stdout.write(visible_lines(text))
+    write(visible_lines(text))
 
 
 def _run(place: Path, pattern: str | None) -> Run:
@@ -39,9 +40,8 @@ def _run(place: Path, pattern: str | None) -> Run:
     if pattern is None and any(path for job in JOBS for path in place.glob(f"{job}-*")):
         return Run.newest(place)
     study = study_folder(place)
-    finished = (study / MANIFEST).is_file() and (study / HIDDEN).is_dir()
-    if finished and (why := why_not_current(study)):
-        sys.stderr.write(f"calgrid show: the files of the study do not belong together: {why}.\n")
+    if (study / MANIFEST).is_file() and (why := why_not_current(study)):
+        warn(f"the files of the study may not belong together: {why}.")
     manifest = last_manifest(study)
     runs = {RunKey(**run["key"]): run for run in manifest["runs"]}
     keys = list(runs) if pattern is None else matching_runs(runs, pattern)

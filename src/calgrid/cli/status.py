@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.cli import joblogs
-from calgrid.cli.colours import coloured
 from calgrid.cli.study_of import read_study
+from calgrid.cli.terminal import coloured, write, write_json
 from calgrid.components import fingerprint
 from calgrid.errors import DataError, visible_lines
 from calgrid.plan.pending import FOLLOWS, Must, pending
@@ -44,7 +44,7 @@ MEANING = {
     STOPPED: "stopped; the same command continues them",
     OUTDATED: "outdated; the same command makes them again",
     MISSING: "missing; the same command makes them again",
-    FAILED: "failed",
+    FAILED: "failed; the same command tries them again",
     DAMAGED: "with a record that cannot be read",
 }
 #: progress older than this is marked with its age
@@ -84,15 +84,15 @@ def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
     plan = Plan(read_study(options.study, options.data_root))
     if options.why:
-        sys.stdout.write(visible_lines("\n".join(why(plan, options.why))) + "\n")
+        write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
     found = jobs(plan)
     name = plan.study.layout.study
     if options.json:
         content = {"study": name, "jobs": [asdict(job) for job in found]}
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        write_json(content)
     else:
-        sys.stdout.write(_text(name, found))
+        write(_text(name, found))
 
 
 def why(plan: Plan, run: str) -> list[str]:

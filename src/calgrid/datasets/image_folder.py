@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.class_names import unlike
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.datasets._pictures import SUFFIXES
 from calgrid.errors import DataError, visible
-from calgrid.progress import log
+from calgrid.progress import warn
 from calgrid.storage.sources import files_below
 
 #: suffixes of files that are left out that a message lists
@@ -102,7 +103,8 @@ class FolderSource(Source):
             if name not in number:
                 raise DataError(
                     f"{', '.join(map(str, self.folders.values()))}: the class '{visible(name)}' "
-                    "has no folder in the training split, or is not in 'classes' of the data set."
+                    "has no folder in the training split, or is not in 'classes' of the data set"
+                    f"{unlike([name], number)}."
                 )
             labels.append(number[name])
             self.paths.append(folder / picture)
@@ -149,8 +151,8 @@ def _pictures(folder: Path) -> list[str]:
             skipped[PurePosixPath(file).suffix.lower() or "without suffix"] += 1
     if skipped:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(MOST_KINDS))
-        log(
-            f"Warning: {folder}: files of class folders are left out, {visible(kinds)}; images "
+        warn(
+            f"{folder}: files of class folders are left out, {visible(kinds)}; images "
             f"must be {', '.join(SUFFIXES)}."
         )
     pictures = [file for file in found if "/" in file]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from calgrid.class_names import names_of_labels, shown_names
+from calgrid.class_names import names_of_labels, shown_names, unlike
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.errors import DataError, row_at, visible
@@ -158,7 +158,8 @@ def _by_name(labels: Rows, named: Sequence[str], classes: Sequence[str], path: P
     if unknown:
         raise DataError(
             f"{path} has the class '{visible(unknown[0])}', which is none of the data set's "
-            f"({shown_names(classes)}); correct its names, or 'classes' of the data set."
+            f"({shown_names(classes)}); correct its names, or 'classes' of the data set"
+            f"{unlike(unknown, classes)}."
         )
     wrong = np.flatnonzero((labels < 0) | (labels >= len(named)))
     if len(wrong):

@@ -59,8 +59,7 @@ class TinyImagenet(PictureArchive):
 
     Parameters
     ----------
-    val : ``drawn`` from the training images, or ``official``: the same images as the test split
-        (see above).
+    val : ``drawn`` from the training images, or ``official``: the same images as the test split.
     """
 
     size = 64

@@ -55,7 +55,13 @@ from calgrid.storage.records import (
 )
 from calgrid.storage.specs import PredictSpec
 from calgrid.training import environment
-from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
+from calgrid.training.data import (
+    EVALUATION_BATCH,
+    DeviceImages,
+    HostRows,
+    check_finite,
+    views,
+)
 from calgrid.training.procedure import Procedure
 from calgrid.training.protocol import MOST_TRAIN_ROWS, Protocol, read_protocol
 
@@ -398,11 +404,7 @@ class _Exporter:
             if keep_features:
                 found.add("features", torch.stack(features).sum(0))
         result = found.arrays()
-        if not np.isfinite(result["logits"]).all():
-            raise DataError(
-                f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not "
-                "finite, because its training diverged; lower the learning rate or clip gradients."
-            )
+        check_finite(result["logits"], "/".join(map(str, self.spec["key"].values())))
         return result
 
 

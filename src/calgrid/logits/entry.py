@@ -46,8 +46,8 @@ def read_external(
         if share_rows(val, test):
             raise DataError(
                 f"{given['val']} and {given['test']} share rows: calibrators would be scored on "
-                "rows used for their fit; give other rows as test, or remove val, and a part of "
-                "test (val_fraction) is taken for the fit."
+                "rows used for their fit; give other rows as test, or, in a study, remove val: "
+                "then a part of test (val_fraction) is taken for the fit."
             )
     else:
         val, test = split_rows(test, external["split_seed"], external["val_fraction"])

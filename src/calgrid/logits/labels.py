@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.calibrators._validation import plain_labels
-from calgrid.class_names import SHOWN_NAMES, shown_names
+from calgrid.class_names import SHOWN_NAMES, shown_names, unlike
 from calgrid.errors import DataError, visible
 from calgrid.storage.logits import NO_LABEL
 
@@ -132,7 +132,8 @@ def _numbers_of_text(
     for name in names:
         if name not in number_of:
             raise DataError(
-                f"{path}: label '{visible(name)}' is not one of the classes {shown_names(classes)}."
+                f"{path}: label '{visible(name)}' is not one of the classes {shown_names(classes)}"
+                f"{unlike([name], classes)}."
             )
         numbers.append(number_of[name])
     return np.array(numbers, np.int64)[place].reshape(words.shape), classes

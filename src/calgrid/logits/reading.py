@@ -20,6 +20,7 @@ from calgrid.class_names import (
     is_other_order,
     say_unnamed,
     shown_names,
+    unlike,
 )
 from calgrid.errors import DataError, row_at, visible
 from calgrid.logits.arrays import CLASSES, UNNAMED, Arrays, Columns, load
@@ -27,7 +28,7 @@ from calgrid.logits.formats import HEAD_FORMATS
 from calgrid.logits.labels import class_numbers, numbers_of_values
 from calgrid.metrics import Output, from_logits
 from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
-from calgrid.progress import log
+from calgrid.progress import warn
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
 # Accepted forms. A file has an array (N, K), or a column of lists, with one of VALUE_NAMES; or a
@@ -166,8 +167,8 @@ def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> N
     if column.isdecimal():
         return
     if end[1].isdecimal():
-        log(
-            f"Warning: {path}: the one column '{visible(column)}' is taken for class {classes[1]}; "
+        warn(
+            f"{path}: the one column '{visible(column)}' is taken for class {classes[1]}; "
             f"if it is that of class {classes[0]}, exchange the labels."
         )
         return
@@ -207,7 +208,7 @@ def _known_classes(
     if classes and list(classes) != written:
         raise DataError(
             f"{path} has the classes {shown_names(written)}, not {shown_names(classes)}; use the "
-            "same model."
+            f"same model{unlike(written, classes)}."
         )
     return written
 
@@ -330,8 +331,8 @@ def _labels_of_file(
         for file, numbered, other in ((arrays, path, scores_path), (scores, scores_path, path)):
             index = file.get("index")
             if index is not None and not np.array_equal(index, np.arange(len(index))):
-                log(
-                    f"Warning: {numbered} has an 'index', but {other} has none: rows are paired in "
+                warn(
+                    f"{numbered} has an 'index', but {other} has none: rows are paired in "
                     "their order."
                 )
         return values
@@ -462,7 +463,7 @@ def _check_further_columns(
             f"{beside}; use the same model, or, if they are no classes, name the classes with "
             "--classes (in a study, classes)."
         )
-    log(f"Warning: {beside}; they are left out. If they are classes, use the same model.")
+    warn(f"{beside}; they are left out. If they are classes, use the same model.")
 
 
 def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
@@ -606,8 +607,8 @@ def _without_offsets(values: np.ndarray, logits: np.ndarray, path: Path) -> np.n
     is_exact = values.dtype in (np.float16, np.float32)
     largest = np.abs(logits.max(axis=1))
     if is_exact and largest.max() >= COARSE:
-        log(
-            f"Warning: {path} has float32 logits of magnitude {largest.max():.2g}, which have lost "
+        warn(
+            f"{path} has float32 logits of magnitude {largest.max():.2g}, which have lost "
             f"differences below {np.spacing(largest.max()):.2g}; subtract the largest logit of "
             "each row before they become float32."
         )

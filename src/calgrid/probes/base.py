@@ -14,10 +14,15 @@ from torch import Tensor, nn
 
 from calgrid.backbones.base import Network
 from calgrid.datasets import Prepared
-from calgrid.errors import DataError
 from calgrid.procedures.masked_linear import MaskedLinear
 from calgrid.procedures.second_stage import FrozenFeatures
-from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages, HostRows
+from calgrid.training.data import (
+    EVALUATION_BATCH,
+    Batch,
+    DeviceImages,
+    HostRows,
+    check_finite,
+)
 from calgrid.training.procedure import Procedure
 
 #: images on the device at once, because a test split may not fit
@@ -121,11 +126,7 @@ class Subject:
                     found.add("logits", logits)
                     found.add("features", features)
         result = Outputs(**found.arrays())
-        if not np.isfinite(result.logits).all():
-            raise DataError(
-                f"Run {self.run} has logits that are not finite: its training diverged; lower the "
-                "learning rate or clip gradients."
-            )
+        check_finite(result.logits, self.run)
         return result
 
     def last_layer(self) -> Layer | None:

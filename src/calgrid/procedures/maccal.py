@@ -78,8 +78,8 @@ class MaskedClassifierCalibration(SecondStage):
     tau0, kappa : threshold (13) of the first epoch, and its decay.
     head : ``bottleneck``, randomly initialised, or ``linear``, initialised with the first stage's
         head.
-    bottleneck : hidden units. The paper states none; our first reading, min(512, d / 4), is too
-        narrow for random masks on small networks. 256 on digits (docs/maccal_reading.md).
+    bottleneck : hidden units, of which the paper states no number; 256 on digits
+        (docs/maccal_reading.md).
     gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the
         effective weights.
     sparsity : ``decaying`` (12) and (13), ``static`` (12) with tau_t = tau0, ``fixed`` p_t = p0.

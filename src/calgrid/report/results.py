@@ -3,6 +3,7 @@ PyTorch.
 """
 
 import dataclasses
+import os
 import tempfile
 import warnings
 import zipfile
@@ -14,7 +15,8 @@ from typing import Literal, cast
 
 import pandas as pd
 
-from calgrid.components.metrics import find_metric
+from calgrid.components.metrics import find_metric, metric_names
+from calgrid.components.plugins import VARIABLE
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.logits.bank import check_unpacked
 from calgrid.metrics.binning import BinSums
@@ -28,7 +30,7 @@ from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.manifest import Manifest
-from calgrid.storage.records import BANK, HIDDEN, read_record
+from calgrid.storage.records import BANK, read_record
 from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
 
 
@@ -48,12 +50,12 @@ def load_study(path: str | Path) -> "Results":
 
     Warns
     -----
-    UserWarning : the files of the study are not all there, or not made from each other.
+    UserWarning : the files of the study are not all there, or not made from each other, or their
+        records were not copied.
     """
     study = opened(path)
-    # a copy of the files alone has no records
-    if (study.folder / HIDDEN).is_dir() and (why := why_not_current(study.folder)):
-        warnings.warn(f"The files of {study!r} do not belong together: {why}.", stacklevel=2)
+    if why := why_not_current(study.folder):
+        warnings.warn(f"The files of {study!r} may not belong together: {why}.", stacklevel=2)
     return study
 
 
@@ -143,7 +145,7 @@ class Results:
 
     def tables(self) -> list[str]:
         """Names of the tables of the report that have rows."""
-        return [table.id for table in built(self.data, TABLES)]
+        return [table.id for table in self._built()]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
         """A table of the report, unrounded; shares are fractions."""
@@ -238,6 +240,7 @@ class Results:
         where: dict[str, str],
     ) -> pd.DataFrame:
         """Answer to a question on the rows of some calibrators."""
+        self._check_metrics()
         chosen = self.data.rows(METRICS, split="test")
         for name in metrics:
             if name not in (known := {*chosen["metric"]}):
@@ -325,10 +328,24 @@ class Results:
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
-        for table in built(self.data, TABLES):
+        for table in self._built():
             if table.id == name:
                 return table
         raise unknown_id("table", name, self.tables())
+
+    def _built(self) -> Sequence[Table]:
+        self._check_metrics()
+        return built(self.data, TABLES)
+
+    def _check_metrics(self) -> None:
+        """Raise ConfigError if the metric of a plugin is not known to this process."""
+        if unknown := [name for name in self.data.own_metrics if name not in metric_names()]:
+            folders = self.data.manifest["configuration"].get("plugins") or ["plugins/..."]
+            raise ConfigError(
+                f"The metric '{unknown[0]}' of {self!r} is that of a plugin; set the environment "
+                f"variable {VARIABLE}={os.pathsep.join(folders)} before Python starts, with the "
+                "path of the folder from here."
+            )
 
     def _group(self, where: dict[str, str]) -> Group:
         """The group of comparable runs that the keywords select."""

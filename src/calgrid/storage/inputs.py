@@ -154,7 +154,9 @@ def why_not_current(study: Path) -> str:
     for stage, above in MADE_FROM.items():
         records = list(Path(study, HIDDEN).glob(f"{stage}-*.json"))
         if not records:
-            return f"the stage '{stage}' is missing"
+            is_copy = not (study / HIDDEN).is_dir()
+            records_of = f"their records are missing (folder {HIDDEN}; copy it, too)"
+            return records_of if is_copy else f"the stage '{stage}' is missing"
         if len(records) > 1:
             return f"the stage '{stage}' has records of several versions"
         try:

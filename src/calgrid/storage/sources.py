@@ -145,7 +145,10 @@ def _keep(path: Path, content: dict[str, str]) -> None:
 def name_data_root(name: str) -> str:
     """Return the end of the error message for a file or folder that is not below ``data_root``."""
     if Path(name).exists():
-        return "it is below the folder that you call from, so write the line 'data_root: .'"
+        return (
+            "it is below the folder that you call from: write its path below data_root, or the "
+            "line 'data_root: .', if no other file of the study is below another folder"
+        )
     return "put it there, correct the path, or add a line 'data_root: FOLDER' with its folder"
 
 

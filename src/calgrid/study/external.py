@@ -189,7 +189,8 @@ def _check_files(entry: External, root: Path, where: str) -> None:
     if "val" in given and (root / given["val"]).samefile(root / given["test"]):
         raise ConfigError(
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
-            "tested on different rows; give 'split_seed' instead of 'val' to split them."
+            "tested on different rows; give another file, or, in a study, 'split_seed' instead "
+            "of 'val' to split the rows."
         )
 
 

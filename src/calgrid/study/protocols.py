@@ -5,7 +5,7 @@ A protocol describes the training of networks, or the source of trained weights.
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,19 @@ class ProtocolCatalog:
         """
         if name in self.variants:
             change = dict(self.variants[name])
-            base = self._read(change.pop("base"), f"{where}.base", self.files)
-            return _resolved(merge(base, change), f"protocol '{name}'")
+            of = change.pop("base")
+            base = self._read(of, f"{where}.base", self.files)
+            try:
+                return _resolved(merge(base, change), f"protocol '{name}'")
+            except ConfigError as error:
+                words = {*re.findall(r"\w+", str(error))} - {*re.findall(r"\w+", str(change))}
+                lines = list(_inherited(words, base))
+                said = (
+                    f" It inherits {' and '.join(lines)} from '{of}': write "
+                    f"{'that line with its' if len(lines) == 1 else 'those lines with their'} own "
+                    f"value under protocols.{name}."
+                )
+                raise ConfigError(f"{error}{said if lines else ''}") from None
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
 
@@ -100,6 +111,15 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def _inherited(words: Collection[str], options: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of a file for the options whose names are among some words."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from (f"'{name}: {{{line[1:-1]}}}'" for line in _inherited(words, value))
+        elif name in words:
+            yield f"'{name}: {value}'"
 
 
 def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
@@ -254,6 +274,6 @@ def _check_schedule(protocol: TrainingProtocol, where: str) -> None:
         )
     if late := [m for m in milestones if m >= protocol.epochs]:
         raise ConfigError(
-            f"{where}: milestone {late[0]} is not before the last of {protocol.epochs} epochs; "
-            "remove it or train longer."
+            f"{where}: schedule.milestones has {late[0]}, which is not before the last of "
+            f"{protocol.epochs} epochs; remove it or train longer."
         )

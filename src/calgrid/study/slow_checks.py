@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.progress import log
+from calgrid.progress import warn
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
 from calgrid.storage.specs import EXTERNAL_FILES
@@ -439,7 +439,7 @@ def _identities(
         val, test, classes = read_external(whole, given)
         for role, data in (("val", val), ("test", test)):
             for warning in symptoms(data, predicted(data), given.get(role, given["test"])):
-                log(f"Warning: {where}: {warning}")
+                warn(f"{where}: {warning}")
         for calibrator in study.evaluations[runs[0].key].calibrators.values():
             if "features" in calibrator["needs"] and val.features is None:
                 raise DataError(

@@ -257,6 +257,15 @@ class HostRows:
         return {name: tensor.numpy() for name, tensor in self._tensors.items()}
 
 
+def check_finite(logits: np.ndarray, run: str) -> None:
+    """Raise DataError if a network of a ``run`` computes logits that are not finite."""
+    if not np.isfinite(logits).all():
+        raise DataError(
+            f"Run {run} has logits that are not finite; if it was trained here, lower the learning "
+            "rate or clip gradients, else correct its file of weights."
+        )
+
+
 def centre_crop(images: torch.Tensor, size: int | None) -> torch.Tensor:
     """Return the central ``size`` x ``size`` pixels of images (..., H, W), all of them for None."""
     if size is None:

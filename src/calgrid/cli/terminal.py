@@ -1,0 +1,46 @@
+"""What commands write: JSON, or text, which has colours and wrapped lines in a terminal alone."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+from typing import Any, TextIO
+
+CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34}
+#: the first cell of a line of a table or list, or its indentation
+CELL = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})?")
+
+
+def coloured(text: str, colour: str | None, stream: TextIO) -> str:
+    """Return text with the codes of a colour, one of ``CODES``, if ``stream`` is a terminal and
+    NO_COLOR is not set (https://no-color.org).
+    """
+    if colour is None or os.environ.get("NO_COLOR") or not stream.isatty():
+        return text
+    return f"\033[{CODES[colour]}m{text}\033[0m"
+
+
+def write(text: str) -> None:
+    """Write text to standard output; a terminal gets no line that is longer than it is wide."""
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        text = "\n".join(wrapped(line, columns) for line in text.split("\n"))
+    sys.stdout.write(text)
+
+
+def wrapped(line: str, columns: int) -> str:
+    """Wrap a line between words; what follows stands below its second cell."""
+    if len(line) <= columns:
+        return line
+    cell = len(CELL.match(line)[0])
+    further = " " * (cell if cell <= columns // 2 else 4)
+    return textwrap.fill(
+        line, columns, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def write_json(content: Any) -> None:
+    """Write values as JSON."""
+    sys.stdout.write(json.dumps(content, indent=2, default=str) + "\n")
