@@ -95,9 +95,9 @@ def assert_same_bytes(left, right):
     "method",
     [
         "mdca",  # a term over the batch
-        pytest.param("mixup", marks=pytest.mark.slow),  # pairs of images of different processes
         pytest.param("regmixup", marks=pytest.mark.slow),  # twice the images of the batch
-        pytest.param("rankmixup_mndcg", marks=pytest.mark.slow),  # two forward passes
+        # pairs of images of different processes, and two forward passes
+        pytest.param("rankmixup_mndcg", marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_give_the_result_of_one(method, planned, start, data, tmp_path):

@@ -267,7 +267,7 @@ class TestOwnerOnAHostWithAWrongClock:
         write(path, {**dead, "host": "node17"})
         monkeypatch.setattr(locks, "WATCH_SECONDS", 0.5)
 
-    @pytest.mark.parametrize("behind", [3600, -3600, 1e7, -1e7])
+    @pytest.mark.parametrize("behind", [1e7, -3600])
     def test_is_respected_while_its_heart_beats(self, path, refuses, behind):
         stop = threading.Event()
 
@@ -288,7 +288,7 @@ class TestOwnerOnAHostWithAWrongClock:
             stop.set()
             heart.join()
 
-    @pytest.mark.parametrize("behind", [3600, -3600, 1e7, -1e7])
+    @pytest.mark.parametrize("behind", [1e7, -3600])
     def test_is_presumed_dead_when_it_has_stopped(self, path, behind):
         age(path, behind)
         assert_taken(path, wait=5)
