@@ -15,7 +15,7 @@ from calgrid.calibrators._probabilities import renormalised, softmax, without_im
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import binning_sizes, binnings
 from calgrid.calibrators.imax import best_edges, maximise_information, spread_start
-from calgrid.calibrators.iso import fit_isotonic
+from calgrid.calibrators.iso import fit_isotonic, pool
 
 
 def fit_example(id, **overrides):
@@ -153,7 +153,7 @@ def test_saturated_confidences_share_one_value_and_no_probability_is_certain(id)
 def test_isotonic_values_solve_the_least_squares_problem():
     generator = np.random.default_rng(1)
     scores, hits = generator.uniform(size=200), (generator.uniform(size=200) < 0.5).astype(float)
-    points, values = fit_isotonic(scores, hits, 10**9)
+    points, _, values = pool(scores, hits)
     order = np.argsort(scores)
     fitted, target = np.interp(scores[order], points, values), hits[order]
     assert (np.diff(fitted) >= -1e-12).all()
@@ -173,7 +173,7 @@ def binned_alone(scores, hit):
 
 
 def isotonic_alone(scores, hit):
-    return np.interp(scores, *fit_isotonic(scores, hit, len(hit)))
+    return np.interp(scores, *fit_isotonic(scores, hit))
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,7 @@ def test_irm_is_one_isotonic_map_for_all_classes_and_keeps_their_order(problem, 
     )
     # classes on one step of the map are still told apart by the tie break
     mapped = (
-        np.interp(probabilities, *fit_isotonic(pairs.ravel(), hits.ravel(), hits.size))
-        + 1e-9 * probabilities
+        np.interp(probabilities, *fit_isotonic(pairs.ravel(), hits.ravel())) + 1e-9 * probabilities
     )
     np.testing.assert_allclose(after, mapped / mapped.sum(axis=1, keepdims=True), rtol=1e-9)
     order = np.argsort(probabilities, axis=1)

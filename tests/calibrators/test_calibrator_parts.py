@@ -10,7 +10,8 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.calibrators._network import MLP, Adam, inverse_softplus, minimise, sigmoid, softplus
+from calgrid.calibrators._network import MLP, Adam, minimise
+from calgrid.calibrators._probabilities import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._validation import check_features, check_head
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.arrays import write_arrays

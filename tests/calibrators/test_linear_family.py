@@ -69,7 +69,7 @@ def test_blocks_of_the_hessian_are_inverted_over_the_free_entries(design):
     ridge[np.arange(4), own] = 0.05
     free = np.ones((4, width), dtype=bool)
     free[2, own[2]] = False
-    solve = design(inputs).blocks(probabilities, ridge).at(probabilities)(free)
+    solve = design(inputs).blocks(probabilities, ridge)(probabilities)(free)
     right = np.where(free, generator.normal(size=free.shape), 0.0)
     found = np.where(free, solve(right), 0.0)
     for label in range(4):

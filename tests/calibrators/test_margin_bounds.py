@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from calgrid.calibrators._confidence import confidence, log_rest, margin_and_excess
+from calgrid.calibrators._objectives import confidence, log_rest, margin_and_excess
 from calgrid.calibrators._validation import check_logits
 
 GAPS = st.lists(st.floats(0.05, 30.0), min_size=1, max_size=8)

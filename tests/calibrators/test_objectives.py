@@ -11,12 +11,13 @@ from tests.calibrators.cases import CONFIDENCE, CORRECT, torch_confidence_loss
 from tests.metrics.cases import B
 from torch.nn import functional
 
-from calgrid.calibrators._confidence import log_rest, margin_and_excess
 from calgrid.calibrators._objectives import (
     PointwiseBinning,
     SoftBinning,
     TopLabelInputs,
     build_objective,
+    log_rest,
+    margin_and_excess,
 )
 from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError

@@ -5,9 +5,14 @@ import pytest
 from scipy.optimize import check_grad
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.calibrators._confidence import RestTable, confidence, log_rest, margin_and_excess
 from calgrid.calibrators._network import MLP
-from calgrid.calibrators._objectives import build_objective
+from calgrid.calibrators._objectives import (
+    RestTable,
+    build_objective,
+    confidence,
+    log_rest,
+    margin_and_excess,
+)
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature_network import T_MAX
 from calgrid.calibrators._validation import check_logits

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import columns, is_tensor, namespace
+from calgrid.calibrators._probabilities import Array, Mask, Places, columns, is_tensor, namespace
 from calgrid.metrics.binning import inner_edges
 
-Array = NDArray[np.float64]
 #: closer scores count as one: a constant added to a row of logits rounds equal ones in other last
 #: bits, and the slope between them could overflow
 CLOSE = 1e-12
@@ -28,7 +26,7 @@ class Counts(NamedTuple):
     scores: Array
 
 
-def distinct(ordered: Array) -> NDArray[np.bool_]:
+def distinct(ordered: Array) -> Mask:
     """Return which of ascending scores ``(M,)`` are at least 1e-12 above the previous distinct
     score.
     """
@@ -49,7 +47,7 @@ def _first_far(ordered: Array) -> int:
     return int(np.searchsorted(ordered, ordered[0] + CLOSE))
 
 
-def equal_count_cuts(ordered: Array, n_bins: int, first: NDArray[np.intp] | None = None) -> Array:
+def equal_count_cuts(ordered: Array, n_bins: int, first: Places | None = None) -> Array:
     """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal
     counts.
 
@@ -80,7 +78,7 @@ def make_cuts(scores: Array, n_bins: int, spacing: Spacing) -> Array:
     return equal_count_cuts(ordered, n_bins, np.flatnonzero(distinct(ordered)))
 
 
-def bin_of(cuts: Array, scores: Array, right: bool = False) -> NDArray[np.intp]:
+def bin_of(cuts: Array, scores: Array, right: bool = False) -> Places:
     """Return the bin of each score: (low, high], or [low, high) with ``right``.
 
     Cuts are ``(B - 1,)`` and scores of any shape; as tensors, also cuts ``(C, B - 1)`` for scores
@@ -94,7 +92,7 @@ def bin_of(cuts: Array, scores: Array, right: bool = False) -> NDArray[np.intp]:
     return search(cuts, columns(scores), right=right).T
 
 
-def look_up(table: Array, places: NDArray[np.intp]) -> Array:
+def look_up(table: Array, places: Places) -> Array:
     """Return the entries of a table ``(B,)`` at places; of a tensor ``(C, B)``, at ``(N, C)``."""
     return table[places] if table.ndim == 1 else namespace(table).gather(table, 1, places.T).T
 

@@ -1,11 +1,12 @@
 """Search of the threshold at which features or logits are clipped."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from calgrid.calibrators.base import Array, Labels, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators.base import SoftmaxCalibrator, end_of_grid
 from calgrid.metrics import Output, Predictions, accuracy, ece, nll
 
 #: thresholds of the second search, between the neighbours of the best one of the first
@@ -28,9 +29,7 @@ class Clipping(SoftmaxCalibrator):
         super().__init__()
         self.criterion = criterion
 
-    def _search(
-        self, clipped: Callable[[float], Array], labels: Labels, coarse: Array
-    ) -> dict[str, Any]:
+    def _search(self, clipped: Callable[[float], Array], labels: Labels, coarse: Array) -> History:
         """Set ``threshold`` to the best of ascending ``coarse`` ones and of finer ones, infinite if
         none keeps the accuracy, and return the ``fit_history``.
 

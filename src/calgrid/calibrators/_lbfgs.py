@@ -1,17 +1,16 @@
 """L-BFGS for several independent problems of equal size.
 
-Problems that share data are evaluated by one matrix product; each has its own steps and history.
+Places that share data are evaluated by one matrix product; each has its own steps and history.
 """
 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Problems = NDArray[np.intp]
+from calgrid.calibrators._probabilities import Array, Places
+
 #: parameters (V, P) of the problems (V,) -> their losses (V,) and gradients (V, P)
-Objective = Callable[[Array, Problems], tuple[Array, Array]]
+Objective = Callable[[Array, Places], tuple[Array, Array]]
 
 #: number of stored steps and gradient changes
 MEMORY = 10
@@ -32,7 +31,7 @@ class _History:
         self._scale = np.zeros(n_problems)
         self._count = 0
 
-    def add(self, which: Problems, step: Array, change: Array) -> None:
+    def add(self, which: Places, step: Array, change: Array) -> None:
         """Store a step ``(V, P)`` and the change of the gradient along it."""
         slot = self._count % MEMORY
         self._count += 1
@@ -45,7 +44,7 @@ class _History:
         self._changes[slot, which] = change
         self._scale[which[usable]] = curvature[usable] / square[usable]
 
-    def direction(self, which: Problems, gradient: Array) -> Array:
+    def direction(self, which: Places, gradient: Array) -> Array:
         """Return a descent direction ``(V, P)``."""
         recent = [(self._count - 1 - back) % MEMORY for back in range(min(self._count, MEMORY))]
         result, shares = -gradient, {}
@@ -89,7 +88,7 @@ def minimise_each(
 
 def _backtrack(
     objective: Objective,
-    which: Problems,
+    which: Places,
     direction: Array,
     parameters: Array,
     loss: Array,

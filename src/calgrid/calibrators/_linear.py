@@ -11,17 +11,17 @@ steps and tolerances of the truncated solution: Nocedal & Wright, Numerical Opti
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import Array
+from calgrid.calibrators._probabilities import Array, History, Labels, Mask, namespace
 from calgrid.errors import DataError
 from calgrid.metrics.moments import BLOCK, LEAST_EXPONENT, row_blocks
 
 Linear = Callable[[Array], Array]
+#: probabilities (N, K) -> mask (K, D) of free entries -> solution of the equations over these
+Blocks = Callable[[Array], Callable[[Mask], Linear]]
 #: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 1000
 #: gradient component at which a fit ends, and multiple above which it has not converged
@@ -38,8 +38,9 @@ MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
 SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-14
 #: largest change of a weight or bias in a step
 LONGEST_STEP = 30.0
-#: added to the diagonal of a block, as a share of its largest entry, to make it invertible
-JITTER = 1e-10
+#: added to the diagonal of a block, as a share of its largest entry and at least, to make it
+#: invertible
+JITTER, TINY = 1e-10, np.finfo(np.float64).tiny
 
 
 def check_classes(calibrator: str, n_classes: int) -> None:
@@ -59,7 +60,7 @@ class LinearMap(NamedTuple):
     weight: Array
     bias: Array
 
-    def scores(self, inputs: Array, impossible: NDArray[np.bool_] | None = None) -> Array:
+    def scores(self, inputs: Array, impossible: Mask | None = None) -> Array:
         """Return scores ``(N, K)`` with row maximum 0 of inputs ``(N, K)``; -inf for classes that
         are impossible ``(N, K)``, or whose input is -inf with a scale above 0.
         """
@@ -87,8 +88,9 @@ class FullDesign:
         self.precision = precision
         self._inputs = np.column_stack([inputs, np.ones(len(inputs), dtype=inputs.dtype)])
 
+    @functools.cached_property
     def rounded(self) -> "FullDesign":
-        """Return the design in the precision of products with the Hessian."""
+        """The design in the precision of products with the Hessian."""
         return FullDesign(self._inputs[:, :-1].astype(self.precision), self.precision)
 
     def scores(self, block: slice, values: Array) -> Array:
@@ -99,9 +101,9 @@ class FullDesign:
         """Return the gradient of the values for residuals ``(n, K)`` of a block."""
         return residual.T @ self._inputs[block]
 
-    def blocks(self, probabilities: Array, ridge: Array) -> "SharedBlocks":
+    def blocks(self, probabilities: Array, ridge: Array) -> Blocks:
         """Return approximate blocks of the Hessian, from probabilities ``(N, K)`` at the start."""
-        return SharedBlocks(self._inputs, probabilities, ridge)
+        return SharedBlocks(self._inputs, probabilities, ridge).at
 
 
 class SharedBlocks:
@@ -135,10 +137,8 @@ class SharedBlocks:
         total = np.maximum(sums[:, -1:], np.finfo(np.float32).tiny)
         return sums[:, -1] / len(variance), sums / total
 
-    def at(self, probabilities: Array) -> Callable[[NDArray[np.bool_]], Linear]:
-        """Return what maps a mask ``(K, D)`` of free entries to a function that solves the
-        equations over these.
-        """
+    def at(self, probabilities: Array) -> Callable[[Mask], Linear]:
+        """Return the blocks at probabilities ``(N, K)``: see :data:`Blocks`."""
         size, mean = self._moments(probabilities)
         inverse = 1.0 / (size[:, None] * self._values + 1.0)
         classes = np.arange(len(size))
@@ -155,7 +155,7 @@ class SharedBlocks:
         of_own = with_mean(np.eye(*mean.shape))
         own = of_own[classes, classes]
 
-        def over(free: NDArray[np.bool_]) -> Linear:
+        def over(free: Mask) -> Linear:
             excess = self._excess / np.maximum(1.0 + self._excess * own, JITTER)
             correction = np.where(free[classes, classes], excess, 1.0 / own)
 
@@ -179,6 +179,7 @@ class DiagonalDesign:
     def __init__(self, inputs: Array) -> None:
         self._inputs = inputs
 
+    @property
     def rounded(self) -> "DiagonalDesign":
         """As in :class:`FullDesign`."""
         return self
@@ -194,42 +195,32 @@ class DiagonalDesign:
         of_weights = np.einsum("nk,nk->k", residual, self._inputs[block])
         return np.stack([of_weights, residual.sum(axis=0)], axis=1)
 
-    def blocks(self, probabilities: Array, ridge: Array) -> "ClassBlocks":
-        """As in :class:`FullDesign`."""
-        return ClassBlocks(self._inputs, ridge)
+    def blocks(self, probabilities: Array, ridge: Array) -> Blocks:
+        """As in :class:`FullDesign`, exact, ``(2, 2)`` for each class."""
+        n_samples, n_classes = self._inputs.shape
 
+        def at(probabilities: Array) -> Callable[[Mask], Linear]:
+            sums = np.zeros((3, n_classes))
+            for block in row_blocks(n_samples, n_classes):
+                term, inputs = _variance(probabilities[block]), self._inputs[block]
+                for power in range(3):
+                    sums[power] += term.sum(axis=0)
+                    term *= inputs
+            plain, mixed, square = sums / n_samples
+            whole = np.array([[square, mixed], [mixed, plain]]).transpose(2, 0, 1)
+            np.einsum("kdd->kd", whole)[...] += 2.0 * ridge
 
-@dataclass(frozen=True)
-class ClassBlocks:
-    """Blocks of the Hessian of :class:`DiagonalDesign`, ``(2, 2)`` for each class."""
+            def over(free: Mask) -> Linear:
+                blocks = np.where(free[:, :, None] & free[:, None, :], whole, 0.0)
+                diagonal = np.einsum("kdd->kd", blocks)
+                diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + TINY
+                diagonal[~free] = 1.0
+                inverse = np.linalg.inv(blocks)
+                return lambda right: (inverse @ right[:, :, None])[:, :, 0]
 
-    inputs: Array
-    ridge: Array
+            return over
 
-    def at(self, probabilities: Array) -> Callable[[NDArray[np.bool_]], Linear]:
-        """As in :class:`SharedBlocks`."""
-        n_samples, n_classes = self.inputs.shape
-        sums = np.zeros((3, n_classes))
-        for block in row_blocks(n_samples, n_classes):
-            variance, inputs = _variance(probabilities[block]), self.inputs[block]
-            sums[0] += variance.sum(axis=0)
-            variance *= inputs
-            sums[1] += variance.sum(axis=0)
-            variance *= inputs
-            sums[2] += variance.sum(axis=0)
-        plain, mixed, square = sums / n_samples
-        whole = np.array([[square, mixed], [mixed, plain]]).transpose(2, 0, 1)
-        np.einsum("kdd->kd", whole)[...] += 2.0 * self.ridge
-
-        def over(free: NDArray[np.bool_]) -> Linear:
-            blocks = np.where(free[:, :, None] & free[:, None, :], whole, 0.0)
-            diagonal = np.einsum("kdd->kd", blocks)
-            diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
-            diagonal[~free] = 1.0
-            inverse = np.linalg.inv(blocks)
-            return lambda right: (inverse @ right[:, :, None])[:, :, 0]
-
-        return over
+        return at
 
 
 def _variance(probabilities: Array) -> Array:
@@ -250,15 +241,10 @@ class PenalisedLikelihood:
     """
 
     design: FullDesign | DiagonalDesign
-    labels: NDArray[np.int64]
+    labels: Labels
     ridge: Array
     target: Array
-    impossible: NDArray[np.bool_] | None = None
-
-    @functools.cached_property
-    def rounded(self) -> FullDesign | DiagonalDesign:
-        """The design for products with the Hessian."""
-        return self.design.rounded()
+    impossible: Mask | None = None
 
     def __call__(self, values: Array) -> "LikelihoodPoint":
         """Return the loss at ``values`` and its derivatives."""
@@ -296,7 +282,7 @@ class LikelihoodPoint:
 
     def curve(self, direction: Array) -> Array:
         """Return the Hessian times a direction."""
-        result, design = np.zeros_like(direction), self.problem.rounded
+        result, design = np.zeros_like(direction), self.problem.design.rounded
         rounded = direction.astype(self.probabilities.dtype)
         for block in row_blocks(len(self.probabilities), len(direction), design.block):
             probabilities = self.probabilities[block]
@@ -307,7 +293,7 @@ class LikelihoodPoint:
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
 
 
-def without_infinite(values: Array) -> tuple[Array, NDArray[np.bool_] | None]:
+def without_infinite(values: Array) -> tuple[Array, Mask | None]:
     """Return values ``(N, K)`` with 0 for -inf, and where these are, or None if there are none."""
     xp = namespace(values)
     if xp is np and values.min() > -np.inf:
@@ -319,14 +305,13 @@ def without_infinite(values: Array) -> tuple[Array, NDArray[np.bool_] | None]:
 def mean_nll(
     map: LinearMap,
     inputs: Array,
-    labels: NDArray[np.int64],
-    impossible: NDArray[np.bool_] | None = None,
+    labels: Labels,
+    impossible: Mask | None = None,
 ) -> float:
     """Return the mean NLL in nats of a map with a full matrix."""
     values = map.flat()
     zero = np.zeros_like(values)
-    nll = PenalisedLikelihood(FullDesign(inputs), labels, zero, values, impossible)
-    return nll(values).loss
+    return PenalisedLikelihood(FullDesign(inputs), labels, zero, values, impossible)(values).loss
 
 
 def minimise_within(
@@ -349,7 +334,7 @@ def minimise_within(
         ``start``.
     """
     values, point = start, problem(start)
-    blocks = problem.rounded.blocks(point.probabilities, problem.ridge)
+    blocks = problem.design.rounded.blocks(point.probabilities, problem.ridge)
     for step in range(MAX_STEPS + 1):
         gradient = centre(point.gradient)
         held = (
@@ -361,7 +346,7 @@ def minimise_within(
         norm = float(np.abs(slope).max())
         if norm <= tolerance or step == MAX_STEPS:
             break
-        precondition = blocks.at(point.probabilities)
+        precondition = blocks(point.probabilities)
         reach = lower - values, upper - values
         direction = _newton_direction(point, slope, ~held, centre, precondition, reach)
         # the loss of a separable class falls for ever; it must not shorten the steps of the others
@@ -379,9 +364,9 @@ def minimise_within(
 def _newton_direction(
     point: LikelihoodPoint,
     slope: Array,
-    free: NDArray[np.bool_],
+    free: Mask,
     centre: Linear,
-    blocks: Callable[[NDArray[np.bool_]], Linear],
+    blocks: Callable[[Mask], Linear],
     reach: tuple[Array, Array],
 ) -> Array:
     """Return the Newton direction over the free entries, within the distances ``reach`` to the
@@ -406,9 +391,9 @@ def _newton_direction(
 def _solve(
     point: LikelihoodPoint,
     right: Array,
-    free: NDArray[np.bool_],
+    free: Mask,
     centre: Linear,
-    blocks: Callable[[NDArray[np.bool_]], Linear],
+    blocks: Callable[[Mask], Linear],
     exact: float,
 ) -> Array:
     """Solve ``H d = right`` over the free entries until the preconditioned residual has shrunk by
@@ -464,7 +449,7 @@ def _search(
 
 def fit_linear(
     inputs: Array,
-    labels: NDArray[np.int64],
+    labels: Labels,
     start: LinearMap,
     *,
     weight_ridge: Array | float = 0.0,
@@ -473,9 +458,9 @@ def fit_linear(
     bounds: tuple[Array, Array] | None = None,
     centre: Linear = np.asarray,
     tolerance: float = GRADIENT_TOLERANCE,
-    impossible: NDArray[np.bool_] | None = None,
+    impossible: Mask | None = None,
     exact: bool = False,
-) -> tuple[LinearMap, dict[str, Any]]:
+) -> tuple[LinearMap, History]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
     Returns the map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``,
@@ -507,9 +492,7 @@ def fit_linear(
     first = start.flat()
     lower, upper = np.full_like(first, -np.inf), np.full_like(first, np.inf)
     if bounds is not None:
-        least, most = bounds
-        lower[:, :-1] = LinearMap(least, start.bias).flat()[:, :-1]
-        upper[:, :-1] = LinearMap(most, start.bias).flat()[:, :-1]
+        lower[:, :-1], upper[:, :-1] = (bound.reshape(len(first), -1) for bound in bounds)
 
     def centred_biases(values: Array) -> Array:
         return np.column_stack([values[:, :-1], centre(values[:, -1])])
@@ -520,24 +503,22 @@ def fit_linear(
     weight = values[:, 0] if is_diagonal else values[:, :-1]
     limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
     at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
-    warnings = []
-    if at_bound:
-        warnings.append(
-            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
-            "beyond."
-        )
-    largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
-    unconverged = {}
-    if gradient_norm > largest:
-        unconverged["unconverged"] = (
-            f"after {steps} steps the largest component of the gradient is {gradient_norm:.1e}, "
-            f"above {largest:.0e}"
-        )
-    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
+    history: History = {
         "loss": loss,
         "nll": loss - float((ridge * (values - goal.flat()) ** 2).sum()),
         "iterations": steps,
         "gradient_norm": gradient_norm,
-        "warnings": warnings,
-        **unconverged,
+        "warnings": [],
     }
+    if at_bound:
+        history["warnings"] = [
+            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
+            "beyond."
+        ]
+    largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
+    if gradient_norm > largest:
+        history["unconverged"] = (
+            f"after {steps} steps the largest component of the gradient is {gradient_norm:.1e}, "
+            f"above {largest:.0e}"
+        )
+    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), history

@@ -1,29 +1,26 @@
 """Binary logistic regression with a quadratic penalty, by Newton's method."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve
 
-from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import Array
+from calgrid.calibrators._probabilities import Array, History, sigmoid
 
 #: expected decrease of the loss at which a fit ends; maximum number of steps, and of halvings of
 #: each
 TOLERANCE, MAX_STEPS, HALVINGS = 1e-15, 50, 30
 #: added to the diagonal of the Hessian, as a share of its largest entry: labels may be separable
 JITTER = 1e-12
+#: why a fit has not converged
+STEPS_TAKEN = f"Newton's method took {MAX_STEPS} steps"
 #: labels are separable if a step that lowers the loss by less than the first still changes a score
 #: by more than the second
 NO_GAIN, LONG_STEP = 1e-9, 0.1
 #: times the number of samples, penalty on the squared distance from the identity if labels are
 #: separable: if all are 1, their probability is then about 1 - 1 / N
 RIDGE = 0.1
-
-
-#: why a fit has not converged
-STEPS_TAKEN = f"Newton's method took {MAX_STEPS} steps"
 
 
 class LogisticFit(NamedTuple):
@@ -74,13 +71,35 @@ def fit_logistic(
     return LogisticFit(coefficients, loss, effective, separable, converged)
 
 
-def notes(fits: Sequence[Any], n_classes: int) -> dict[str, Any]:
+def fit_held(fit: Callable[[float], LogisticFit], ridge: float) -> LogisticFit:
+    """Return ``fit(0)`` or, if the labels are separable, ``fit(ridge)`` with a penalty."""
+    found = fit(0.0)
+    if not found.separable:
+        return found
+    held = fit(ridge)
+    return held._replace(separable=True, converged=held.converged or held.separable)
+
+
+def note(fit: LogisticFit) -> History:
+    """Return the entries of a ``fit_history`` about a fit of correctness to the confidence."""
+    found: History = {}
+    if fit.separable:
+        found["warnings"] = [
+            "All predictions are right, or all are wrong, or the confidence separates them: only a "
+            "penalty holds the map near the identity."
+        ]
+    if not fit.converged:
+        found["unconverged"] = STEPS_TAKEN
+    return found
+
+
+def notes(fits: Sequence[Any], n_classes: int) -> History:
     """Return the entries of a ``fit_history`` about fits of single classes, which have the
     attributes ``separable`` and ``converged``.
     """
     separable = sum(fit.separable for fit in fits)
     unconverged = sum(not fit.converged for fit in fits)
-    found: dict[str, Any] = {}
+    found: History = {}
     if separable:
         found["warnings"] = [
             f"The probability of {separable} of {n_classes} classes separates their samples from "

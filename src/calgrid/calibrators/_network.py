@@ -7,36 +7,15 @@ library would take longer than fitting them in NumPy.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import namespace
+from calgrid.calibrators._probabilities import Array, History, namespace
 
-Array = NDArray[np.float64]
 #: parameters (P,) -> loss, d loss / d parameters (P,)
 Objective = Callable[[Array], tuple[float, Array]]
 #: decay of the running mean and of the running square of the gradient
 BETA1, BETA2 = 0.9, 0.999
-
-
-def sigmoid(x: Array) -> Array:
-    """Return ``1 / (1 + exp(-x))`` without overflow."""
-    xp = namespace(x)
-    small = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0.0, 1.0, small) / (1.0 + small)
-
-
-def softplus(x: Array) -> Array:
-    """Return ``ln(1 + exp(x))`` without overflow; its derivative is :func:`sigmoid`."""
-    xp = namespace(x)
-    return xp.clip(x, 0.0, None) + xp.log1p(xp.exp(-xp.abs(x)))
-
-
-def inverse_softplus(y: float) -> float:
-    """Return the x with ``softplus(x) = y``, for y > 0."""
-    return y + float(np.log(-np.expm1(-y)))
 
 
 @dataclass(frozen=True)
@@ -155,7 +134,7 @@ def minimise(
     patience: int,
     min_delta: float,
     watch: Callable[[int, Array], None] = lambda epoch, parameters: None,
-) -> tuple[Array, dict[str, Any]]:
+) -> tuple[Array, History]:
     """Run full-batch Adam from ``start``; return a copy of the parameters of the lowest loss, and
     the ``fit_history``.
 

@@ -1,18 +1,26 @@
-"""Functions of logits: their scale, conversion to probabilities, maps of the top label, or of each
-class separately.
+"""Arrays of logits and probabilities: their types, and functions that run with NumPy and PyTorch.
+
+The map of a calibrator is written once for both: fits and predictions give it NumPy arrays, its
+PyTorch module gives it tensors. The functions that both libraries name alike are those of
+:func:`namespace`.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import is_tensor, namespace, totals
 from calgrid.errors import DataError
-from calgrid.metrics.moments import row_blocks
+from calgrid.metrics.moments import row_blocks, row_sums
 
 Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Places = NDArray[np.intp]
+#: entries of a ``fit_history`` by name
+History = dict[str, Any]
 #: tolerance of row sums of low-precision probabilities; and of row sums and signs that numbers must
 #: have to be taken for probabilities
 ROW_SUM_TOLERANCE = 1e-2
@@ -31,6 +39,58 @@ LOG_TINY = float(np.log(np.finfo(np.float32).tiny))
 TYPICAL_SPREAD = 5.0
 
 
+def is_tensor(values: Any) -> bool:
+    """Whether values are a tensor of PyTorch, which is not imported for that."""
+    return type(values).__module__.partition(".")[0] == "torch"
+
+
+def namespace(values: Any) -> Any:
+    """Return the library of the values: ``torch`` for a tensor, else ``numpy``."""
+    return sys.modules["torch"] if is_tensor(values) else np
+
+
+def totals(values: Any) -> Any:
+    """Return the sum ``(N, 1)`` of each row of ``(N, K)``, as :func:`row_sums` for arrays."""
+    return values.sum(dim=1, keepdim=True) if is_tensor(values) else row_sums(values)[:, None]
+
+
+def take(values: Any, index: Any) -> Any:
+    """Return the entry ``(N,)`` of each row of ``(N, P)`` at an index ``(N,)``."""
+    if is_tensor(values):
+        return values.gather(1, index[:, None])[:, 0]
+    return values[np.arange(len(values)), index]
+
+
+def columns(values: Any) -> Any:
+    """Return values ``(N, D)`` as ``(D, N)``, contiguous: the layout decides how products round."""
+    return values.T.contiguous() if is_tensor(values) else np.ascontiguousarray(values.T)
+
+
+def largest(values: Any, count: int) -> Any:
+    """Return the ``count`` largest values ``(count, N)`` of each row of ``(N, K)``, descending."""
+    if is_tensor(values):
+        return values.topk(count, dim=1).values.T
+    return columns(np.sort(np.partition(values, -count, axis=1)[:, -count:], axis=1)[:, ::-1])
+
+
+def sigmoid(x: Array) -> Array:
+    """Return ``1 / (1 + exp(-x))`` without overflow."""
+    xp = namespace(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0.0, 1.0, small) / (1.0 + small)
+
+
+def softplus(x: Array) -> Array:
+    """Return ``ln(1 + exp(x))`` without overflow; its derivative is :func:`sigmoid`."""
+    xp = namespace(x)
+    return xp.clip(x, 0.0, None) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def inverse_softplus(y: float) -> float:
+    """Return the x with ``softplus(x) = y``, for y > 0."""
+    return y + float(np.log(-np.expm1(-y)))
+
+
 def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
     """Return ``convert(rows)``, block by block, so that arrays in between stay in the cache.
 
@@ -47,7 +107,7 @@ def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
     return result
 
 
-def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def possible_labels(logits: Array, labels: Labels) -> Mask:
     """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite
     loss.
 
@@ -59,6 +119,16 @@ def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool
     if not possible.any():
         raise DataError("every label's logit is -inf; the labels do not belong to these logits.")
     return possible
+
+
+def usable_rows(logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
+    """Return logits and labels of the samples of :func:`possible_labels`, whose error it has, and
+    the number of others.
+    """
+    possible = possible_labels(logits, labels)
+    if possible.all():
+        return logits, labels, 0
+    return logits[possible], labels[possible], int((~possible).sum())
 
 
 def centred(logits: Array) -> Array:
@@ -113,7 +183,7 @@ def softmax(logits: Array) -> Array:
     return exponentials
 
 
-def is_top(logits: Array) -> NDArray[np.bool_]:
+def is_top(logits: Array) -> Mask:
     """Return whether each class ``(N, K)`` is the predicted one, the first among ties."""
     places = namespace(logits).arange(logits.shape[1], device=logits.device)
     return places == logits.argmax(axis=1, keepdims=True)
@@ -144,7 +214,7 @@ def _log_probabilities(logits: Array) -> tuple[Array, Array]:
     return xp.clip(logits - xp.log(total), LOG_TINY, None), xp.clip(log_rest, LOG_TINY, None)
 
 
-def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
+def top_label(logits: Array) -> tuple[Places, Array]:
     """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row
     maximum is 0.
     """
@@ -270,7 +340,7 @@ def without_impossible(logits: Array, probabilities: Array) -> Array:
 def map_classes(
     probabilities: Array,
     scores: Array,
-    classes: NDArray[np.int64],
+    classes: Labels,
     calibrate: Callable[..., Array],
     *tables: Array,
 ) -> Array:

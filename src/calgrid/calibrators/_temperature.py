@@ -5,13 +5,18 @@ local minima.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._probabilities import Array, logit_scale, possible_labels, rescaled
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    logit_scale,
+    rescaled,
+    usable_rows,
+)
 from calgrid.metrics.moments import moments
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
@@ -49,7 +54,7 @@ class TemperatureFit:
     at_lower_bound : T has its maximum: predictions are worse than chance, or logits very large.
     at_upper_bound : T has its minimum: the labels are separable, or logits very small.
     n_infinite_loss : number of omitted samples, whose label has the logit -inf: no temperature
-        changes their loss.
+        changes their NLL; None for losses without such samples.
     kept : the search found nothing as good as the logits as they are.
     """
 
@@ -57,7 +62,7 @@ class TemperatureFit:
     loss: list[float] | float = field(repr=False)
     at_lower_bound: bool
     at_upper_bound: bool
-    n_infinite_loss: int = 0
+    n_infinite_loss: int | None = None
     kept: bool = False
 
     @property
@@ -70,21 +75,16 @@ class TemperatureFit:
         """Warnings for a ``fit_history`` if the temperature is at a bound, or the search failed."""
         if self.kept:
             return [KEPT]
-        if self.at_lower_bound:
-            return [
-                "The temperature is the largest that is allowed: the loss still falls towards "
-                "larger ones."
-            ]
-        if self.at_upper_bound:
-            return [
-                "The temperature is the smallest that is allowed: the loss still falls towards "
-                "smaller ones."
-            ]
-        return []
+        return [
+            f"The temperature is the {size}est that is allowed: the loss still falls towards "
+            f"{size}er ones."
+            for size, reached in (("larg", self.at_lower_bound), ("small", self.at_upper_bound))
+            if reached
+        ]
 
-    def history(self) -> dict[str, Any]:
+    def history(self) -> History:
         """Return the entries of ``fit_history`` for one temperature."""
-        return {
+        history: History = {
             "temperature": self.temperature,
             "beta": self.beta,
             "loss": self.loss,
@@ -92,11 +92,12 @@ class TemperatureFit:
             "at_upper_bound": self.at_upper_bound,
             "warnings": self.warnings,
         }
+        if self.n_infinite_loss is not None:
+            history["n_infinite_loss"] = self.n_infinite_loss
+        return history
 
 
-def temperature_range(
-    temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)
-) -> dict[str, Any]:
+def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)) -> History:
     """Return the entries of ``fit_history`` for several temperatures, with a warning of samples
     ``(N,)`` at a bound.
     """
@@ -121,9 +122,7 @@ def beta_bounds(identity: float) -> tuple[float, float]:
     return min(BETA_BOUNDS[0], identity), max(BETA_BOUNDS[1], identity)
 
 
-def fit_temperature(
-    logits: Array, labels: NDArray[np.int64], identity: float = 1.0
-) -> TemperatureFit:
+def fit_temperature(logits: Array, labels: Labels, identity: float = 1.0) -> TemperatureFit:
     """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], extended to ``identity``,
     which is convex, by bracketed Newton iterations.
 
@@ -141,8 +140,7 @@ def fit_temperature(
     ------
     DataError : all labels have the logit -inf.
     """
-    usable = possible_labels(logits, labels)
-    used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
+    used, targets, n_infinite = usable_rows(logits, labels)
     near, stride = None, len(used) // N_ROWS
     if stride > 1:
         few = _newton(used[::stride], targets[::stride], identity)
@@ -155,11 +153,11 @@ def fit_temperature(
         # beyond the bounds the loss may be flat over many powers of ten, and fall again
         further = _newton(used, targets, identity, identity)
         fit = min(fit, further, key=lambda each: np.min(each.loss))
-    return replace(fit, n_infinite_loss=int((~usable).sum()))
+    return replace(fit, n_infinite_loss=n_infinite)
 
 
 def fit_rescaled(
-    logits: Array, labels: NDArray[np.int64], identity: float = 1.0
+    logits: Array, labels: Labels, identity: float = 1.0
 ) -> tuple[TemperatureFit, float]:
     """Return the fit with the bounds of beta in units of the logits' spread, extended to
     ``identity``, and their scale.
@@ -181,7 +179,7 @@ def decade(logits: Array) -> float:
 
 
 def _newton(
-    logits: Array, labels: NDArray[np.int64], identity: float, near: float | None = None
+    logits: Array, labels: Labels, identity: float, near: float | None = None
 ) -> TemperatureFit:
     """Minimise the NLL from beta = 1, or from one near a minimum that is known to be within the
     bounds; all labels have finite logits.

@@ -9,12 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
-from calgrid.calibrators._namespace import largest, namespace
-from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
+from calgrid.calibrators._network import MLP, minimise
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
-from calgrid.calibrators._probabilities import centred
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Places,
+    centred,
+    inverse_softplus,
+    largest,
+    namespace,
+    sigmoid,
+    softplus,
+)
 from calgrid.calibrators._temperature import KEPT, fit_temperature, temperature_range
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 
 #: maximum temperature in units of the logits, which limits extrapolation
 T_MAX = 100.0
@@ -98,7 +108,7 @@ class NetworkObjective:
             "trace_gradient": float(np.linalg.norm(self(parameters)[1])),
         }
 
-    def rows(self, samples: NDArray[np.intp]) -> Self:
+    def rows(self, samples: Places) -> Self:
         """Return the same for some samples."""
         return replace(self, inputs=self.inputs[:, samples], evidence=self.evidence.rows(samples))
 
@@ -169,7 +179,7 @@ class TemperatureNetwork(SoftmaxCalibrator):
         inputs = standardise(values, self._scaling)
         return NetworkObjective(self.network, inputs, self._link, evidence, objective)
 
-    def _temperature_history(self, values: Array) -> dict[str, Any]:
+    def _temperature_history(self, values: Array) -> History:
         """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range
         and warnings.
         """
@@ -276,7 +286,7 @@ class FullBatchNetwork(TemperatureNetwork):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         values = self._inputs(logits)
         self._scaling = fit_scaling(values)
         start, start_history = self._start(logits, labels)

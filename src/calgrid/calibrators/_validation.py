@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
+    Array,
+    Labels,
     logits_from_probabilities,
     resemble_probabilities,
     within_unit,
@@ -77,7 +79,7 @@ def sigmoid_warnings(logits: NDArray[Any]) -> list[str]:
     ]
 
 
-def mask_warnings(logits: NDArray[np.float64]) -> list[str]:
+def mask_warnings(logits: Array) -> list[str]:
     """Return a warning if most rows of logits ``(N, K)`` with row maximum 0 seem to have finite
     masks, which are logits like any other to a fit.
     """
@@ -139,9 +141,7 @@ def check_names(
     return tuple(found)
 
 
-def check_indices(
-    values: Any, names: Sequence[str | int] | None, labels: NDArray[np.int64]
-) -> None:
+def check_indices(values: Any, names: Sequence[str | int] | None, labels: Labels) -> None:
     """Raise DataError if labels may be names of classes instead of places of columns: names are
     whole numbers in another order than 0 to K - 1, and each label is one of them.
     """
@@ -184,7 +184,7 @@ def in_order(
     return logits[:, [names.index(name) for name in fitted]]
 
 
-def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float64]:
+def check_logits(logits: Any, n_classes: int | None = None) -> Array:
     """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e30, 0], or -inf.
 
     A constant added to a row has no effect, and with maximum 0 no exponential overflows. -inf is an
@@ -255,7 +255,7 @@ def plain_labels(labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
 
 def check_labels(
     labels: Any, n_samples: int, n_classes: int, names: Sequence[str] | None = None
-) -> NDArray[np.int64]:
+) -> Labels:
     """Return labels as class numbers ``(N,)``; those of :func:`plain_labels`, or text of ``names``.
 
     Raises
@@ -292,7 +292,7 @@ def check_labels(
     return array.astype(np.int64)
 
 
-def check_features(features: Any, n_samples: int, width: int | None = None) -> NDArray[np.float64]:
+def check_features(features: Any, n_samples: int, width: int | None = None) -> Array:
     """Return penultimate features ``(N, d)`` as float64.
 
     Raises
@@ -317,9 +317,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
     return array
 
 
-def check_head(
-    head: Any, n_classes: int, width: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def check_head(head: Any, n_classes: int, width: int) -> tuple[Array, Array]:
     """Return the last layer as float64 weight ``(K, d)`` and bias ``(K,)``.
 
     Raises

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
+    Array,
+    Labels,
     are_probabilities,
     by_blocks,
     logit_scale,
@@ -43,8 +45,6 @@ from calgrid.metrics import Output
 from calgrid.optional import say_extra
 from calgrid.storage.arrays import write_arrays
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.int64]
 #: weight (K, d) and bias (K,) of the model's last layer
 Head = tuple[Array, Array]
 #: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
@@ -483,7 +483,7 @@ class Calibrator(ABC):
         """Return probabilities ``(N, K)``.
 
         For :meth:`module`, logits and the numbers of the fit are tensors; see
-        :func:`calgrid.calibrators._namespace.namespace`.
+        :func:`calgrid.calibrators._probabilities.namespace`.
         """
 
     def _only_probabilities(self, logits: Array, features: Array | None) -> Output:

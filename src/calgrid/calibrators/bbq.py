@@ -1,16 +1,14 @@
 """Bayesian binning into quantiles: an average over binnings, applied to the predicted class."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln
 
 from calgrid.calibrators._binning import centres, distinct, equal_count_cuts, steps
-from calgrid.calibrators._probabilities import top_label
-from calgrid.calibrators._top_label import TopLabelMap
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._probabilities import Array, History, Labels, Mask, top_label
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 #: weight of the prior of a bin in samples, and the range of its mean, in the score of a binning
@@ -48,7 +46,7 @@ def binnings(
         yield cuts, values, float((betaln(n1 + yes, n - n1 + no) - betaln(yes, no)).sum())
 
 
-def average_binnings(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Array, int]:
+def average_binnings(scores: Array, correct: Mask) -> tuple[Array, Array, int]:
     """Return cuts ``(S - 1,)`` and values ``(S,)`` of the average over all sizes, a step function,
     and the size of the largest weight.
 
@@ -106,7 +104,7 @@ class BayesianBinningIntoQuantiles(TopLabelMap):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
         self.points, self.accuracy, best = average_binnings(confidence, predicted == labels)
         return {

@@ -1,11 +1,8 @@
 """Bayesian binning into quantiles of each class's probability, one class against the others."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calgrid.calibrators._binning import steps
-from calgrid.calibrators._one_vs_all import OneVsAllMap
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._maps import OneVsAllMap
+from calgrid.calibrators._probabilities import Array, Mask
 from calgrid.calibrators.bbq import average_binnings
 from calgrid.components.registry import register
 
@@ -28,6 +25,7 @@ class BayesianBinningOneVsAll(OneVsAllMap):
     function = staticmethod(steps)
     counted = "n_steps"
 
-    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
+    def fit_map(self, scores: Array, hits: Mask) -> tuple[Array, Array]:
+        """Return cuts and values for the scores ``(N,)`` of one class, and its samples."""
         cuts, rates, _ = average_binnings(scores, hits)
         return cuts, rates

@@ -1,17 +1,18 @@
 """Beta calibration of the top-label confidence."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, LogisticFit, fit_logistic
-from calgrid.calibrators._namespace import take
-from calgrid.calibrators._network import sigmoid
+from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
 from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
     log_probabilities,
+    sigmoid,
+    take,
     top_label_map,
 )
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 
 #: free columns of the design (ln s, -ln (1 - s), 1), in the order in which they are tried
@@ -20,17 +21,7 @@ FREE = ([0, 1, 2], [1, 2], [0, 2], [2])
 IDENTITY = np.array([1.0, 1.0, 0.0])
 
 
-class BetaFit(NamedTuple):
-    """Coefficients a, b and c, ``(3,)``, whether only the penalty holds them, and whether the fit
-    converged.
-    """
-
-    coefficients: Array
-    separable: bool
-    converged: bool
-
-
-def fit_beta(log_score: Array, log_rest: Array, target: Array) -> BetaFit:
+def fit_beta(log_score: Array, log_rest: Array, target: Array) -> LogisticFit:
     """Return a, b >= 0 and c of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) + c)``.
 
     If it has no minimum, because s separates the labels, 0.1 / N times the mean squared distance of
@@ -41,16 +32,12 @@ def fit_beta(log_score: Array, log_rest: Array, target: Array) -> BetaFit:
     log_score, log_rest : ln s and ln (1 - s), ``(N,)``. target : 1.0 or 0.0, ``(N,)``.
     """
     design = np.column_stack([log_score, -log_rest, np.ones_like(log_score)])
-    coefficients, fit = _lowest(design, target, 0.0)
-    if not fit.separable:
-        return BetaFit(coefficients, False, fit.converged)
-    coefficients, fit = _lowest(design, target, RIDGE / len(target))
-    return BetaFit(coefficients, True, fit.converged or fit.separable)
+    return fit_held(lambda ridge: _lowest(design, target, ridge), RIDGE / len(target))
 
 
-def _lowest(design: Array, target: Array, ridge: float) -> tuple[Array, LogisticFit]:
-    """Return the coefficients ``(3,)``, a, b >= 0, of the lowest loss, and their fit."""
-    found: list[tuple[float, Array, LogisticFit]] = []
+def _lowest(design: Array, target: Array, ridge: float) -> LogisticFit:
+    """Return the fit of the lowest loss with coefficients a, b >= 0 and c."""
+    found: list[tuple[float, LogisticFit]] = []
     odds = design @ IDENTITY
     for free in FREE:
         part, size = design[:, free], len(free)
@@ -63,11 +50,10 @@ def _lowest(design: Array, target: Array, ridge: float) -> tuple[Array, Logistic
         if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
             # the penalty has its minimum at the centre, where it is that of the rest
             rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
-            found.append((fit.loss + rest, coefficients, fit))
+            found.append((fit.loss + rest, fit._replace(coefficients=coefficients)))
         if size == 3 and found:
             break  # no bound matters
-    _, coefficients, fit = min(found, key=lambda each: each[0])
-    return coefficients, fit
+    return min(found, key=lambda each: each[0])[1]
 
 
 def beta_map(coefficients: Array, log_score: Array, log_rest: Array) -> Array:
@@ -99,19 +85,11 @@ class BetaCalibration(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         correct = (logits.argmax(axis=1) == labels).astype(np.float64)
         fit = fit_beta(*top_log_probabilities(logits), correct)
         self.coefficients = fit.coefficients
-        history: dict[str, Any] = dict(zip("abc", self.coefficients.tolist(), strict=True))
-        if fit.separable:
-            history["warnings"] = [
-                "All predictions are right, or all are wrong, or the confidence separates them: "
-                "only a penalty holds the map near the identity."
-            ]
-        if not fit.converged:
-            history["unconverged"] = STEPS_TAKEN
-        return history
+        return {**dict(zip("abc", fit.coefficients.tolist(), strict=True)), **note(fit)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         target = beta_map(self.coefficients, *top_log_probabilities(logits))

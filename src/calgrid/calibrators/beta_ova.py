@@ -1,12 +1,17 @@
 """Beta calibration of each class's probability, one class against the others."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._logistic import notes
-from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    log_probabilities,
+    renormalised,
+    softmax,
+)
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.calibrators.beta import beta_map, fit_beta
 from calgrid.components.registry import register
 
@@ -30,7 +35,7 @@ class BetaCalibrationOneVsAll(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         scores, rests = log_probabilities(logits)
         self.classes = np.unique(labels)
         fits = [fit_beta(scores[:, k], rests[:, k], (labels == k) * 1.0) for k in self.classes]

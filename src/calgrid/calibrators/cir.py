@@ -1,15 +1,13 @@
 """Centred isotonic regression of correctness on confidence, applied to the predicted class."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import never_certain
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._probabilities import Array, Mask, never_certain
 from calgrid.calibrators.iso import TopLabelIsotonic, pool
 from calgrid.components.registry import register
 
 
-def fit_centred(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
+def fit_centred(scores: Array, correct: Mask) -> tuple[Array, Array]:
     """Fit a map that is strictly increasing where values lie strictly between 0 and 1.
 
     A block of equal values becomes one point at the mean of its scores; blocks of value 0 or 1 keep
@@ -26,7 +24,7 @@ def fit_centred(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tu
     # a flat block has a second point at its right end
     places, after = np.concatenate([left, points[last[flat]]]), np.append(rates, rates[flat])
     order = np.argsort(places, kind="stable")
-    return places[order], never_certain(after[order], n_samples)
+    return places[order], never_certain(after[order], len(correct))
 
 
 @register(

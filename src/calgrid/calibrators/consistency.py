@@ -1,13 +1,19 @@
 """Consistency calibration: how often each class is the largest if noise is added to the logits."""
 
-from typing import Any
-
 import numpy as np
 from scipy.special import log_ndtr
 
-from calgrid.calibrators._namespace import namespace, take, totals
-from calgrid.calibrators._probabilities import by_blocks, softmax
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    by_blocks,
+    namespace,
+    softmax,
+    take,
+    totals,
+)
+from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 
@@ -75,7 +81,7 @@ class ConsistencyCalibration(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         def trial(strength: float) -> tuple[float, float]:
             return ece(softmax(noisy_scores(logits, strength)), labels, N_BINS), strength
 

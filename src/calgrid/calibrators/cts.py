@@ -2,21 +2,26 @@
 error.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Places,
+    centred,
+    namespace,
+    softmax,
+)
 from calgrid.calibrators._temperature import KEPT, decade, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index, inner_edges
 from calgrid.metrics.moments import row_blocks
 
-Indices = NDArray[np.intp]
 #: minimum decrease of the error, so that rounding never changes a temperature
 LEAST_GAIN = 1e-12
 #: share of the others' sum below which a term is lost in rounding
@@ -29,7 +34,7 @@ class Others(NamedTuple):
     """
 
     largest: Array
-    winner: Indices
+    winner: Places
     total: Array
 
 
@@ -38,7 +43,7 @@ def candidates(low: float, high: float) -> Array:
     return np.arange(round(10 * low), round(10 * high) + 1) / 10.0
 
 
-def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
+def two_largest(scaled: Array) -> tuple[Array, Places, Array, Places]:
     """Return value and class of the two largest entries of each row (first among ties); overwrites
     the largest.
     """
@@ -96,7 +101,7 @@ class ClassTemperatures:
         for block in row_blocks(*self._rows.shape):
             self._refresh(np.arange(block.start, block.stop))
 
-    def _refresh(self, samples: Indices) -> None:
+    def _refresh(self, samples: Places) -> None:
         scaled = self._rows[samples] / self.temperatures
         total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
         first, first_class, second, second_class = two_largest(scaled)
@@ -117,7 +122,7 @@ class ClassTemperatures:
         )
         return float(np.abs(gaps).sum()) / len(correct), int(correct.sum())
 
-    def errors(self, label: int) -> tuple[Array, Indices]:
+    def errors(self, label: int) -> tuple[Array, Places]:
         """Return the calibration error and the number of correct predictions ``(G,)`` for each T of
         one class.
         """
@@ -171,7 +176,7 @@ class ClassTemperatures:
         total[ours] = np.where(possible, np.exp(alone - reference[:, None]).sum(axis=1), 1.0)
         return Others(largest, winner, total)
 
-    def _moving_sums(self, samples: Indices, cell: Indices, column: Array, others: Others) -> Array:
+    def _moving_sums(self, samples: Places, cell: Places, column: Array, others: Others) -> Array:
         """Return the sum of confidences ``(M, G)`` of samples that do not change their bin."""
         # bytes are sorted in linear time
         number_type = np.uint8 if self._n_bins < 256 else np.intp
@@ -191,8 +196,8 @@ class ClassTemperatures:
         return sums
 
     def _crossing_gaps(
-        self, samples: Indices, label: int, column: Array, others: Others
-    ) -> tuple[Array, Indices]:
+        self, samples: Places, label: int, column: Array, others: Others
+    ) -> tuple[Array, Places]:
         """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)``
         of any samples.
         """
@@ -271,7 +276,7 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         n_classes = logits.shape[1]
         grid, (fit, _) = candidates(self.low, self.high), fit_rescaled(logits, labels)
         grid = grid * decade(logits)
@@ -302,7 +307,7 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
             "warnings": warnings,
         }
 
-    def _sweep(self, search: ClassTemperatures, classes: NDArray[np.int64]) -> int:
+    def _sweep(self, search: ClassTemperatures, classes: Labels) -> int:
         """Search the grid for each class in turn; return the number of changed temperatures."""
         lowest, correct = search.current()
         changed = 0

@@ -1,13 +1,13 @@
 """DAC: the temperature grows with the distance to the training images in feature space."""
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._probabilities import possible_labels, softmax
+from calgrid.calibrators._probabilities import Array, History, Labels, possible_labels, softmax
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 
@@ -43,7 +43,7 @@ class DensityAwareCalibration(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         possible = possible_labels(logits, labels)
         used, targets = logits[possible], labels[possible]
         distances = cast(Array, features)[possible]

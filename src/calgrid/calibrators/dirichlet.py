@@ -3,10 +3,8 @@ regularisation (ODIR).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators.base import Array, Labels
+from calgrid.calibrators._probabilities import Array, Labels, namespace
 from calgrid.calibrators.ms_odir import MatrixScalingOdir
 from calgrid.components.registry import register
 
@@ -42,5 +40,5 @@ class DirichletCalibration(MatrixScalingOdir):
         log_p = logits - xp.log(xp.exp(logits).sum(axis=1, keepdims=True))
         return xp.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
 
-    def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
-        return np.ones(len(labels), dtype=bool)
+    def _usable(self, logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
+        return logits, labels, 0

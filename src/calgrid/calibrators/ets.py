@@ -3,16 +3,23 @@ uniform distribution.
 """
 
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import logit_scale, rescaled, softmax
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    logit_scale,
+    namespace,
+    rescaled,
+    softmax,
+)
 from calgrid.calibrators._temperature import KEPT, Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 
@@ -150,7 +157,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         scale = logit_scale(logits)
         scaled = rescaled(logits, scale)
         if self.objective == "mse":

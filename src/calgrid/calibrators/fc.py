@@ -1,11 +1,12 @@
 """Feature clipping: penultimate features are clipped at one threshold before the last layer."""
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from calgrid.calibrators._clipping import Clipping
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
@@ -75,7 +76,7 @@ class FeatureClipping(Clipping):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
         check_reproduces(logits, features, (self.weight, self.bias))
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))

@@ -4,8 +4,7 @@ the features.
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators.base import Array, Labels
+from calgrid.calibrators._probabilities import Array, Labels, softmax
 from calgrid.calibrators.ets import EnsembleTemperatureScaling, uniform
 from calgrid.calibrators.gc_ts import LIMITS, SOURCE, GroupTemperatureScaling
 from calgrid.components.registry import register

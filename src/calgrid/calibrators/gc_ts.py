@@ -4,16 +4,23 @@ over partitions.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import TopLabelInputs
-from calgrid.calibrators._probabilities import possible_labels, softmax
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Mask,
+    Places,
+    possible_labels,
+    softmax,
+)
 from calgrid.calibrators._temperature import BETA_BOUNDS, KEPT, fit_temperature
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -63,7 +70,7 @@ class PartitionLoss:
     n_groups: int
     penalty: float
 
-    def __call__(self, parameters: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
+    def __call__(self, parameters: Array, which: Places) -> tuple[Array, Array]:
         """Return losses ``(V,)`` and gradients for W ``(G, d)`` and ln beta ``(G,)`` of the
         partitions ``which``.
         """
@@ -201,7 +208,7 @@ class GroupTemperatureScaling(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         possible = np.flatnonzero(possible_labels(logits, labels))
         features = cast(Array, features)
         self.centre, spread = features.mean(axis=0), features.std(axis=0)
@@ -235,7 +242,7 @@ class GroupTemperatureScaling(Calibrator):
             "warnings": warnings,
         }
 
-    def _held(self, n_samples: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+    def _held(self, n_samples: int, generator: np.random.Generator) -> Mask:
         """Return which samples ``(U, N)`` calibrate the groups of each partition."""
         if self.held_out == 0.0:
             return np.ones((self.n_partitions, n_samples), dtype=bool)
@@ -243,7 +250,7 @@ class GroupTemperatureScaling(Calibrator):
         return generator.permuted(np.tile(first, (self.n_partitions, 1)), axis=1)
 
     def _fit_groups(
-        self, logits: Array, labels: Labels, groups: NDArray[np.intp], held: NDArray[np.bool_]
+        self, logits: Array, labels: Labels, groups: Places, held: Mask
     ) -> tuple[int, Counter[str]]:
         """Set the parameters ``(U, G, P)`` of the groups' calibrators.
 
@@ -263,7 +270,7 @@ class GroupTemperatureScaling(Calibrator):
                 fitted += 1
         return fitted, warned
 
-    def _groups(self, standard: Array) -> NDArray[np.intp]:
+    def _groups(self, standard: Array) -> Places:
         """Return the group ``(U, N)`` of standardised features ``(N, d)`` in each partition."""
         score = standard @ self.weight.reshape(-1, self.weight.shape[2]).T
         return score.reshape(len(standard), self.n_partitions, self.n_groups).argmax(axis=2).T

@@ -1,13 +1,13 @@
 """Histogram binning of the confidence, applied to the predicted class."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
-from calgrid.calibrators._probabilities import top_label
-from calgrid.calibrators._top_label import TopLabelMap
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._probabilities import Array, History, Labels, top_label
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 
@@ -56,7 +56,7 @@ class TopLabelHistogramBinning(TopLabelMap):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
         self.points = make_cuts(confidence, self.n_bins, self.spacing)
         counts = count(self.points, confidence, (predicted == labels).astype(np.float64))

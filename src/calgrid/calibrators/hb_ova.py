@@ -3,11 +3,10 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
-from calgrid.calibrators._one_vs_all import OneVsAllMap
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._maps import OneVsAllMap
+from calgrid.calibrators._probabilities import Array, Mask
 from calgrid.components.registry import register
 
 
@@ -56,7 +55,8 @@ class HistogramBinning(OneVsAllMap):
         self.spacing = spacing
         self.prior_count = prior_count
 
-    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
+    def fit_map(self, scores: Array, hits: Mask) -> tuple[Array, Array]:
+        """Return cuts and values for the scores ``(N,)`` of one class, and its samples."""
         cuts = make_cuts(scores, self.n_bins, self.spacing)
         counts = count(cuts, scores, hits.astype(np.float64))
         mean = counts.scores / np.maximum(counts.n, 1.0)

@@ -1,16 +1,21 @@
 """HTS: the temperature is a function of the entropy of its softmax, of two weights."""
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import minimize
 
 from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LOOSE
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
-from calgrid.calibrators._probabilities import possible_labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    inverse_softplus,
+    namespace,
+    sigmoid,
+    softplus,
+    usable_rows,
+)
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.calibrators.indicators import entropy
 from calgrid.components.registry import register
 from calgrid.metrics.moments import moments
@@ -68,9 +73,8 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        possible = possible_labels(logits, labels)
-        used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
+    ) -> History:
+        used, targets, n_infinite = usable_rows(logits, labels)
         single, scale = fit_rescaled(used, targets)
         least, most = beta_bounds(scale)
         self.bounds = np.array([scale / most, scale / least])
@@ -96,7 +100,7 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
             "loss": min(float(result.fun), start_loss),
             "start_loss": start_loss,
             "evaluations": int(result.nfev),
-            "n_infinite_loss": int((~possible).sum()),
+            "n_infinite_loss": n_infinite,
             **over_samples,
         }
 

@@ -1,13 +1,18 @@
 """I-Max: bins of all classes' log odds that keep most information about the labels."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._binning import count, distinct, smoothed_rate, steps
-from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    log_probabilities,
+    renormalised,
+    sigmoid,
+    softmax,
+)
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 
 #: alternations of edges and representatives
@@ -105,7 +110,7 @@ class InformationMaximizingBinning(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         possible = logits > -np.inf
         scores, rests = log_probabilities(logits)
         ordered = np.sort((scores - rests)[possible])

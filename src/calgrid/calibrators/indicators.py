@@ -4,8 +4,16 @@ added to them.
 
 from collections.abc import Callable, Mapping
 
-from calgrid.calibrators._namespace import columns, largest, namespace, totals
-from calgrid.calibrators._probabilities import Array, centred, softmax, top_label
+from calgrid.calibrators._probabilities import (
+    Array,
+    centred,
+    columns,
+    largest,
+    namespace,
+    softmax,
+    top_label,
+    totals,
+)
 
 
 def entropy(logits: Array) -> Array:

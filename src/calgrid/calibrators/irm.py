@@ -1,13 +1,18 @@
 """Multi-class isotonic regression: one non-decreasing map for the probabilities of all classes."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._binning import lines
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import is_top, renormalised, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    is_top,
+    namespace,
+    renormalised,
+    softmax,
+)
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.calibrators.iso import fit_isotonic
 from calgrid.components.registry import register
 
@@ -35,12 +40,10 @@ class MultiClassIsotonicRegression(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         correct = np.zeros(logits.shape, dtype=bool)
         correct[np.arange(len(labels)), labels] = True
-        self.scores, self.rates = fit_isotonic(
-            softmax(logits).ravel(), correct.ravel(), correct.size
-        )
+        self.scores, self.rates = fit_isotonic(softmax(logits).ravel(), correct.ravel())
         return {"n_points": len(self.scores)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

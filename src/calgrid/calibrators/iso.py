@@ -1,36 +1,27 @@
 """Isotonic regression of correctness on confidence, applied to the predicted class."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from calgrid.calibrators._binning import distinct
-from calgrid.calibrators._probabilities import never_certain, top_label
-from calgrid.calibrators._top_label import TopLabelMap
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Mask,
+    never_certain,
+    top_label,
+)
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 
-class Pooled(NamedTuple):
-    """Isotonic regression at ascending distinct scores, each float64 ``(P,)``.
-
-    Attributes
-    ----------
-    scores, number : the distinct scores, and the number of samples with each.
-    rates : non-decreasing share of correct predictions.
-    """
-
-    scores: Array
-    number: Array
-    rates: Array
-
-
-def pool(scores: Array, correct: NDArray[np.bool_]) -> Pooled:
+def pool(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
     """Pool adjacent violators of scores ``(M,)`` and correctness, bool ``(M,)``.
 
-    Scores closer than 1e-12 count as one.
+    Scores closer than 1e-12 count as one. Returns the ascending distinct scores, the number of
+    samples with each, and the non-decreasing share of correct ones there, float64 ``(P,)`` each.
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]
@@ -40,25 +31,24 @@ def pool(scores: Array, correct: NDArray[np.bool_]) -> Pooled:
     del ordered
     rates = np.add.reduceat(correct, first, dtype=np.float64) / number
     del correct, first
-    return Pooled(points, number, isotonic_regression(rates, weights=number).x)
+    return points, number, isotonic_regression(rates, weights=number).x
 
 
-def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
+def fit_isotonic(scores: Array, correct: Mask) -> tuple[Array, Array]:
     """Fit a non-decreasing map from scores to the share of correct predictions.
 
     Read the map with ``np.interp``: linear between the points, constant outside. Returns the
-    ascending scores ``(P,)`` and values ``(P,)``.
+    ascending scores ``(P,)`` and values ``(P,)``, kept in ``[1 / (M + 1), M / (M + 1)]``.
 
     Parameters
     ----------
     scores : ``(M,)``. correct : bool ``(M,)``.
-    n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
     """
     points, _, values = pool(scores, correct)
     # only the ends of a block of equal values are needed
     bends = np.ones(len(points), dtype=bool)
     bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
-    return points[bends], never_certain(values[bends], n_samples)
+    return points[bends], never_certain(values[bends], len(correct))
 
 
 @register(
@@ -78,13 +68,12 @@ class TopLabelIsotonic(TopLabelMap):
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """
 
-    #: fits the map: scores, correctness and N -> points and values
+    #: fits the map: scores and correctness -> points and values
     fit_map = staticmethod(fit_isotonic)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
-        correct = predicted == labels
-        self.points, self.accuracy = self.fit_map(confidence, correct, len(labels))
+        self.points, self.accuracy = self.fit_map(confidence, predicted == labels)
         return {"n_points": len(self.points), "floor": 1.0 / (len(labels) + 1)}

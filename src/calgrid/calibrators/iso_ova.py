@@ -1,10 +1,6 @@
 """Isotonic regression of each class's probability, one class against the others."""
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calgrid.calibrators._one_vs_all import OneVsAllMap
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._maps import OneVsAllMap
 from calgrid.calibrators.iso import fit_isotonic
 from calgrid.components.registry import register
 
@@ -31,8 +27,4 @@ class IsotonicRegressionOneVsAll(OneVsAllMap):
     """
 
     counted = "n_points"
-    #: fits the map of a class, as in ``iso``
     fit_map = staticmethod(fit_isotonic)
-
-    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
-        return self.fit_map(scores, hits, len(hits))

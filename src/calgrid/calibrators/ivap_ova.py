@@ -3,11 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import CLOSE, distinct, padded, steps
-from calgrid.calibrators._probabilities import map_classes, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import Array, History, Labels, Mask, map_classes, softmax
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 
 Point = tuple[float, float]
@@ -54,7 +53,7 @@ def _push(corners: list[Point], point: Point) -> None:
     corners.append(point)
 
 
-def fit_venn_abers(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Array, Array]:
+def fit_venn_abers(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
     """Return ascending distinct scores ``(P,)``, and the rates there with one more wrong and with
     one more correct sample, ``(P,)`` each.
 
@@ -112,7 +111,7 @@ class VennAbersOneVsAll(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
         maps = [fit_venn_abers(probabilities[:, k], labels == k) for k in self.classes]

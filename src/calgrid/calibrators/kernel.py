@@ -1,13 +1,10 @@
 """Kernel regression of the label on the probabilities, with Dirichlet kernels."""
 
-from typing import Any
-
 import numpy as np
 from scipy.special import gammaln
 
-from calgrid.calibrators._namespace import is_tensor, namespace
-from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import Array, History, Labels, is_tensor, namespace, softmax
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -77,7 +74,7 @@ class KernelCalibration(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         chosen = slice(None, None, -(-len(labels) // MOST_SAMPLES))
         used, n_classes = labels[chosen], logits.shape[1]
         width = self.bandwidth or len(used) ** (-2.0 / (n_classes + 3))

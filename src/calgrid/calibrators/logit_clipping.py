@@ -1,13 +1,10 @@
 """Logit clipping: logits are clipped at one threshold before the softmax."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._clipping import Clipping
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import centred
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._probabilities import Array, History, Labels, centred, namespace
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 #: thresholds of the first search: quantiles of the logits from this one on
@@ -53,7 +50,7 @@ class LogitClipping(Clipping):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         values = centred(logits)[logits > -np.inf]
         coarse = np.quantile(values, np.linspace(LOWEST_QUANTILE, 1.0, COARSE))
         coarse = np.unique(np.append(coarse, np.abs(values).max()))

@@ -1,9 +1,8 @@
 """Matrix scaling: a linear map of the logits without a penalty."""
 
-from typing import Any
-
 from calgrid.calibrators._linear import FEW_ROWS, LEAST_RIDGE
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators.base import Head
 from calgrid.calibrators.ms_odir import MAX_VALIDATED, MatrixScalingOdir
 from calgrid.components.registry import register
 from calgrid.errors import DataError
@@ -44,7 +43,7 @@ class MatrixScaling(MatrixScalingOdir):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         n_classes = logits.shape[1]
         if n_classes > MAX_VALIDATED:
             raise DataError(

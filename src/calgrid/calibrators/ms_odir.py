@@ -2,10 +2,7 @@
 cross-validation.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._linear import (
     GRADIENT_TOLERANCE,
@@ -15,9 +12,17 @@ from calgrid.calibrators._linear import (
     mean_nll,
     without_infinite,
 )
-from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Mask,
+    Places,
+    centred,
+    usable_rows,
+)
 from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 
@@ -32,7 +37,7 @@ PATIENCE = 2
 FOLD_TOLERANCE = 1e-5
 
 
-def folds(labels: Labels) -> NDArray[np.intp]:
+def folds(labels: Labels) -> Places:
     """Return the fold ``(N,)`` of each sample, stratified by class."""
     fold = np.empty(len(labels), dtype=np.intp)
     fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % N_FOLDS
@@ -47,10 +52,10 @@ def fit_odir(
     strength: float,
     bounds: tuple[float, float] = BETA_BOUNDS,
     tolerance: float = GRADIENT_TOLERANCE,
-    impossible: NDArray[np.bool_] | None = None,
+    impossible: Mask | None = None,
     diagonal: float = 0.0,
     exact: bool = False,
-) -> tuple[LinearMap, dict[str, Any]]:
+) -> tuple[LinearMap, History]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
     The diagonal is kept within ``bounds``, and penalised with ``diagonal`` times its squared
@@ -81,7 +86,7 @@ def cross_validate(
     labels: Labels,
     temperature: LinearMap,
     bounds: tuple[float, float] = BETA_BOUNDS,
-    impossible: NDArray[np.bool_] | None = None,
+    impossible: Mask | None = None,
 ) -> tuple[float, list[float]]:
     """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
     strongest first.
@@ -162,13 +167,13 @@ class MatrixScalingOdir(SoftmaxCalibrator):
         super().__init__()
         self.strength = strength
 
-    def _inputs(self, logits: Array) -> tuple[Array, NDArray[np.bool_] | None]:
+    def _inputs(self, logits: Array) -> tuple[Array, Mask | None]:
         """Return the finite inputs z ``(N, K)`` of the matrix, and which classes are impossible."""
         return without_infinite(centred(logits))
 
-    def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
-        """Return the mask ``(N,)`` of the samples used by the fit."""
-        return possible_labels(logits, labels)
+    def _usable(self, logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
+        """Return the samples used by the fit, and the number of others."""
+        return usable_rows(logits, labels)
 
     def _is_exact(self, n_samples: int, n_classes: int) -> bool:
         """Whether products of the last fit are in double precision."""
@@ -176,7 +181,7 @@ class MatrixScalingOdir(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         n_classes = logits.shape[1]
         check_classes(self.id, n_classes)
         if self.strength is None and n_classes > MAX_VALIDATED:
@@ -185,8 +190,7 @@ class MatrixScalingOdir(SoftmaxCalibrator):
                 f"{MAX_VALIDATED} classes, got {n_classes}: up to 27 fits, of 20 s and more each "
                 "at 1,000 classes; give it a strength, or use 'sms', which needs none."
             )
-        usable = self._usable(logits, labels)
-        used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
+        used, targets, n_infinite = self._usable(logits, labels)
         inputs, impossible = self._inputs(used)
         fit, scale = fit_rescaled(used, targets, self._scale)
         least, most = beta_bounds(scale * self._scale)
@@ -210,12 +214,8 @@ class MatrixScalingOdir(SoftmaxCalibrator):
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)
-        return {
-            **history,
-            "strength": strength,
-            "fold_nll": scores,
-            "n_infinite_loss": int((~usable).sum()),
-        }
+        found = {"strength": strength, "fold_nll": scores, "n_infinite_loss": n_infinite}
+        return {**history, **found}
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         inputs, impossible = self._inputs(logits)

@@ -1,8 +1,7 @@
 """No calibration: the softmax of the logits, the reference of every comparison."""
 
-from typing import Any
-
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 
@@ -16,7 +15,7 @@ class Uncalibrated(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         return {}
 
     def _scores(self, logits: Array, features: Array | None) -> Array:

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import bin_of, equal_count_cuts
+from calgrid.calibrators._probabilities import Array, History, Labels
 from calgrid.calibrators._proximity import proximity, unit_rows
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.calibrators.hb import TopLabelHistogramBinning
 from calgrid.calibrators.hb_ova import HistogramBinning
 from calgrid.calibrators.irm import MultiClassIsotonicRegression
@@ -68,7 +69,7 @@ class ProximityBinMeanShift(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         self.points = unit_rows(cast(Array, features)).astype(np.float32)
         proximities = proximity(self.points, self.n_neighbours)
         self.proximity_cuts = equal_count_cuts(np.sort(proximities), self.n_bins)

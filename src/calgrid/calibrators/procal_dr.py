@@ -2,20 +2,23 @@
 and wrong samples.
 """
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
     never_certain,
+    sigmoid,
     softmax,
     top_label,
     top_label_map,
 )
 from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_rescaled
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
@@ -86,7 +89,7 @@ class ProximityDensityRatio(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
         correct = predicted == labels
         self.points = unit_rows(cast(Array, features)).astype(np.float32)

@@ -4,13 +4,13 @@ logits.
 
 from typing import Any, Literal
 
+from calgrid.calibrators._probabilities import Array, Labels
 from calgrid.calibrators._temperature_network import (
     LIMITS,
     T_MAX,
     FullBatchNetwork,
     TopLogitsNetwork,
 )
-from calgrid.calibrators.base import Array, Labels
 from calgrid.components.registry import register
 
 

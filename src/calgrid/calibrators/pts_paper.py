@@ -1,16 +1,13 @@
 """Parameterised temperature scaling with the settings that its authors published."""
 
-from typing import Any
-
 import numpy as np
 
-from calgrid.calibrators._namespace import namespace
 from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
-from calgrid.calibrators._probabilities import centred
+from calgrid.calibrators._probabilities import Array, History, Labels, centred, namespace
 from calgrid.calibrators._temperature import KEPT
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 #: range of temperatures
@@ -91,7 +88,7 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         values = self._inputs(logits)
         # mean 0, deviation 1: no standardisation
         self._scaling = np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))

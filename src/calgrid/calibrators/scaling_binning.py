@@ -1,15 +1,12 @@
 """Scaling-binning: Platt scaling of the confidence, averaged in bins of equal counts."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._binning import count, make_cuts, steps
-from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, fit_logistic
-from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import top_label
-from calgrid.calibrators._top_label import TopLabelMap
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
+from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._probabilities import Array, History, Labels, sigmoid, top_label
+from calgrid.calibrators.base import Head
 from calgrid.calibrators.beta import top_log_probabilities
 from calgrid.components.registry import register
 
@@ -52,31 +49,21 @@ class ScalingBinning(TopLabelMap):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
         correct = (predicted == labels).astype(np.float64)
         log_scores, log_rests = top_log_probabilities(logits)
         design = np.column_stack([log_scores - log_rests, np.ones_like(confidence)])
-        # from 0: at the identity, saturated confidences have no curvature
-        fit = fit_logistic(design, correct, np.zeros((2, 2)), np.zeros(2))
-        separable = fit.separable
-        if separable:
-            penalty = RIDGE / len(labels) ** 2 * design.T @ design
-            fit = fit_logistic(design, correct, penalty, IDENTITY, IDENTITY)
+
+        def fitted(ridge: float) -> LogisticFit:
+            # without penalty from 0: at the identity, saturated confidences have no curvature
+            start = IDENTITY if ridge else np.zeros(2)
+            return fit_logistic(design, correct, ridge * design.T @ design, start, start)
+
+        fit = fit_held(fitted, RIDGE / len(labels) ** 2)
         self.points = make_cuts(confidence, self.n_bins, "quantile")
         counts = count(self.points, confidence, sigmoid(design @ fit.coefficients))
         self.accuracy = counts.correct / counts.n
         slope, intercept = fit.coefficients.tolist()
-        history: dict[str, Any] = {
-            "slope": slope,
-            "intercept": intercept,
-            "n_bins": len(self.accuracy),
-        }
-        if separable:
-            history["warnings"] = [
-                "All predictions are right, or all are wrong, or the confidence separates them: "
-                "only a penalty holds the map near the identity."
-            ]
-        if not (fit.converged or fit.separable):
-            history["unconverged"] = STEPS_TAKEN
-        return history
+        history = {"slope": slope, "intercept": intercept, "n_bins": len(self.accuracy)}
+        return {**history, **note(fit)}

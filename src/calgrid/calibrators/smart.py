@@ -3,13 +3,11 @@
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import Array, History, Labels, Mask, namespace, softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
-from calgrid.calibrators.base import Array, Head, Labels, no_module
+from calgrid.calibrators.base import Head, no_module
 from calgrid.calibrators.indicators import INDICATORS
 from calgrid.components.registry import register
 from calgrid.progress import log
@@ -171,7 +169,7 @@ class Smart(FullBatchNetwork):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         history = super()._fit(logits, labels, features, head)
         if history["epochs"] == self.max_epochs and history["best_epoch"] == self.max_epochs - 1:
             history["unconverged"] = (
@@ -213,7 +211,7 @@ class Smart(FullBatchNetwork):
             )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 
-    def _note_clamped(self, outside: NDArray[np.bool_]) -> None:
+    def _note_clamped(self, outside: Mask) -> None:
         """Store and log the share of samples with an input ``(D, N)`` outside the range."""
         self.share_clamped = float(outside.any(axis=0).mean())
         if self.share_clamped > 0.0:

@@ -1,20 +1,23 @@
 """Smoothing spline of each class's log odds, one class against the others."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._binning import bin_of, look_up, padded
 from calgrid.calibrators._logistic import RIDGE, fit_logistic, notes
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
     log_probabilities,
     map_classes,
+    namespace,
+    sigmoid,
     softmax,
 )
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 
 #: probabilities that are knots besides those at equal ranks
@@ -185,7 +188,7 @@ class SmoothingSplineOneVsAll(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         scores, rests = log_probabilities(logits)
         self.classes = np.unique(labels)
         splines = [

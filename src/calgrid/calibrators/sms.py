@@ -5,7 +5,7 @@ identity.
 import numpy as np
 
 from calgrid.calibrators._linear import check_classes
-from calgrid.calibrators.base import Array
+from calgrid.calibrators._probabilities import Array
 from calgrid.calibrators.svs import StructuredVectorScaling
 from calgrid.components.registry import register
 

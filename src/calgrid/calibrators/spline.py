@@ -2,15 +2,13 @@
 the confidence.
 """
 
-from typing import Any
-
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._binning import distinct
-from calgrid.calibrators._probabilities import never_certain, top_label
-from calgrid.calibrators._top_label import TopLabelMap
-from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._probabilities import Array, History, Labels, never_certain, top_label
+from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 
@@ -57,7 +55,7 @@ class SplineCalibration(TopLabelMap):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         predicted, confidence = top_label(logits)
         if len(labels) < self.n_knots:
             self.points = self.accuracy = np.array([0.0, 1.0])

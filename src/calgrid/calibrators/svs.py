@@ -2,14 +2,11 @@
 identity.
 """
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
-from calgrid.calibrators._namespace import namespace
-from calgrid.calibrators._probabilities import by_blocks
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators._probabilities import Array, History, Labels, by_blocks, namespace
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
 from calgrid.components.registry import register
 
@@ -60,7 +57,7 @@ class StructuredVectorScaling(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         n_samples, n_classes = logits.shape
         weight, penalty = self._start(n_classes)
         self.smoothing, history = fit_smoothed(logits, labels, self._scale)

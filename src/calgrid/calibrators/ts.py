@@ -1,9 +1,8 @@
 """Temperature scaling: one temperature for all samples."""
 
-from typing import Any
-
-from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 
@@ -29,10 +28,14 @@ class TemperatureScaling(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        fit = fit_temperature(logits, labels, self._scale)
+    ) -> History:
+        fit = self._search(logits, labels)
         self.beta = fit.beta
-        return {**fit.history(), "n_infinite_loss": fit.n_infinite_loss}
+        return fit.history()
+
+    def _search(self, logits: Array, labels: Labels) -> TemperatureFit:
+        """Return the temperature of lowest loss."""
+        return fit_temperature(logits, labels, self._scale)
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits * self.beta

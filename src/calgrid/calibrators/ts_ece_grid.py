@@ -1,12 +1,10 @@
 """Temperature scaling by grid search on the expected calibration error."""
 
-from typing import Any
-
 import numpy as np
 
-from calgrid.calibrators._probabilities import rescaled, softmax
+from calgrid.calibrators._probabilities import Array, History, Labels, rescaled, softmax
 from calgrid.calibrators._temperature import KEPT, decade
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index
@@ -72,7 +70,7 @@ class TemperatureByGrid(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         factor = decade(logits)
         confidence = confidences(rescaled(logits, factor))
         residual = confidence - (logits.argmax(axis=1) == labels)

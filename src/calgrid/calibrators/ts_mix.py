@@ -1,23 +1,20 @@
 """Temperature scaling mixed with the uniform distribution, so that no probability is 0."""
 
-from typing import Any
-
 import numpy as np
 
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import Array, History, Labels, softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Calibrator, Head
 from calgrid.components.registry import register
 
 
-def fit_smoothed(logits: Array, labels: Labels, identity: float) -> tuple[Array, dict[str, Any]]:
+def fit_smoothed(logits: Array, labels: Labels, identity: float) -> tuple[Array, History]:
     """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the
     ``fit_history``; ``identity`` is that of :func:`fit_temperature`.
     """
     fit = fit_temperature(logits, labels, identity)
     epsilon = 1.0 / (len(labels) + 1)
-    history = {**fit.history(), "n_infinite_loss": fit.n_infinite_loss, "epsilon": epsilon}
-    return np.array([fit.beta, epsilon]), history
+    return np.array([fit.beta, epsilon]), {**fit.history(), "epsilon": epsilon}
 
 
 def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
@@ -52,7 +49,7 @@ class SmoothedTemperatureScaling(Calibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         (self.beta, self.epsilon), history = fit_smoothed(logits, labels, self._scale)
         return history
 

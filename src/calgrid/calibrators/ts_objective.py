@@ -1,12 +1,12 @@
 """One temperature at the minimum of another objective than the NLL."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from calgrid.calibrators._objectives import Objective, TopLabelInputs, build_objective
+from calgrid.calibrators._probabilities import Array, Labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit, beta_bounds
-from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.calibrators.ts import TemperatureScaling
 from calgrid.components.registry import register
 
@@ -65,17 +65,13 @@ class ObjectiveTemperature(TemperatureScaling):
         self.delta = delta
         self.alpha = alpha
 
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    def _search(self, logits: Array, labels: Labels) -> TemperatureFit:
         if self.objective == "nll":
-            return super()._fit(logits, labels, features, head)
+            return super()._search(logits, labels)
         objective = build_objective(
             self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
         )
-        fit = search_temperature(logits, labels, objective, self._scale)
-        self.beta = fit.beta
-        return fit.history()
+        return search_temperature(logits, labels, objective, self._scale)
 
 
 def search_temperature(

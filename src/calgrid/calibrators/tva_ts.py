@@ -1,13 +1,11 @@
 """TvA temperature scaling: one temperature, fitted to the correctness of predictions."""
 
-from typing import Any
-
 import numpy as np
 
-from calgrid.calibrators._confidence import log_rest, margin_and_excess
-from calgrid.calibrators._network import sigmoid, softplus
-from calgrid.calibrators._temperature import Objective, lowest_beta
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators._objectives import log_rest, margin_and_excess
+from calgrid.calibrators._probabilities import Array, Labels, sigmoid, softplus
+from calgrid.calibrators._temperature import Objective, TemperatureFit, lowest_beta
+from calgrid.calibrators.ts import TemperatureScaling
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -43,7 +41,7 @@ def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
     keeps_argmax=True,
     parameters="1",
 )
-class TopVersusAllTemperature(SoftmaxCalibrator):
+class TopVersusAllTemperature(TemperatureScaling):
     """Temperature scaling by the top-versus-all loss.
 
     ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against the
@@ -55,14 +53,5 @@ class TopVersusAllTemperature(SoftmaxCalibrator):
     ``at_upper_bound``.
     """
 
-    scale_free = True
-
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
-        fit = lowest_beta(*top_versus_all(logits, labels), self._scale)
-        self.beta = fit.beta
-        return fit.history()
-
-    def _scores(self, logits: Array, features: Array | None) -> Array:
-        return logits * self.beta
+    def _search(self, logits: Array, labels: Labels) -> TemperatureFit:
+        return lowest_beta(*top_versus_all(logits, labels), self._scale)

@@ -1,7 +1,5 @@
 """Vector scaling: a scale and a bias for each class."""
 
-from typing import Any
-
 import numpy as np
 
 from calgrid.calibrators._linear import (
@@ -11,9 +9,16 @@ from calgrid.calibrators._linear import (
     fit_linear,
     without_infinite,
 )
-from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    by_blocks,
+    centred,
+    usable_rows,
+)
 from calgrid.calibrators._temperature import beta_bounds, fit_temperature
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
+from calgrid.calibrators.base import Head, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 #: expected loss on new samples, in nats, above which a fit is warned of
@@ -61,10 +66,9 @@ class VectorScaling(SoftmaxCalibrator):
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         n_classes = logits.shape[1]
-        possible = possible_labels(logits, labels)
-        used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
+        used, targets, n_infinite = usable_rows(logits, labels)
         single = fit_temperature(used, targets, self._scale)
         beta, (least, most) = single.beta, beta_bounds(self._scale)
         present = np.bincount(targets, minlength=n_classes) > 0
@@ -96,7 +100,7 @@ class VectorScaling(SoftmaxCalibrator):
             **history,
             "start_temperature": 1.0 / beta,
             "n_absent": int((~present).sum()),
-            "n_infinite_loss": int((~possible).sum()),
+            "n_infinite_loss": n_infinite,
         }
 
     def _scores(self, logits: Array, features: Array | None) -> Array:

@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.metrics import _ordered, _weighted, binning, kernel, recalibration, scoring, smooth
-from calgrid.metrics._inputs import Predictions
+from calgrid.metrics import _weighted, binning, kernel, recalibration, scoring, smooth
+from calgrid.metrics._inputs import Floats, Mask, Places, Predictions
 from calgrid.metrics.classwise import classwise_sums
 from calgrid.metrics.failure import harmonic_tails
 from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_SLOW
-
-Floats = NDArray[np.float64]
 
 #: most sets of labels that are drawn from the probabilities
 MOST_DRAWS = 99
@@ -76,9 +73,9 @@ class Labels(NamedTuple):
     each, (L,).
     """
 
-    draw: NDArray[np.intp]
-    row: NDArray[np.intp]
-    label: NDArray[np.intp]
+    draw: Places
+    row: Places
+    label: Places
 
 
 def _other_labels(probs: Floats, uniform: Floats) -> Labels:
@@ -100,7 +97,7 @@ def _other_labels(probs: Floats, uniform: Floats) -> Labels:
 
 
 def _ordered_errors(
-    ascending: Floats, ends: NDArray[np.intp], correct: NDArray[np.bool_], n_bins: int
+    ascending: Floats, ends: Places, correct: Mask, n_bins: int
 ) -> dict[str, Floats]:
     """Errors (Q,) that need the order of the confidences (N,) with the ends of ties (G,) alone,
     from correct predictions (Q, N) in this order.
@@ -110,19 +107,17 @@ def _ordered_errors(
     ranks = _weighted.Ranks(np.broadcast_to(np.arange(n + 1.0), (n_draws, n + 1)))
     right = _weighted.cumulative(correct.astype(np.float64))
     gaps = _weighted.cumulative(ascending[None]) - right
-    drawn_correct, drawn = (_ordered.Carried(ascending, once, 0, sums) for sums in (right, gaps))
+    drawn_correct, drawn = (_weighted.Carried(ascending, once, 0, sums) for sums in (right, gaps))
     borders = binning.bin_borders(ascending, n_bins)
     edges = _weighted.adaptive_positions(ascending, ranks, n_bins)[0]
     sums = binning.BinSums(np.diff(borders), np.diff(gaps[:, borders], axis=1), np.zeros(()))
     positions, cell = smooth_cells(ascending)
     of_cells = np.append(0, np.cumsum(np.bincount(cell)))
-    (swept,) = _ordered.sweep(drawn_correct, ranks, (drawn,), norm=1)
+    (swept,) = _weighted.sweep(drawn_correct, ranks, (drawn,), norm=1)
     return {
         **{name: read(sums) for name, read in BINNED.items()},
-        "aece": np.abs(np.diff(gaps[:, edges], axis=1)).sum(axis=1) / n,
-        "aece_eq": np.abs(_ordered.run_gaps(gaps, ranks, n_bins, ends)).sum(axis=1) / n,
+        **_weighted.errors(gaps, gaps[:, edges], ranks, n_bins, ends),
         "ece_sweep": swept,
-        "ks": _weighted.largest_at(gaps, ends) / n,
         "smce": smooth.optimum(positions, np.diff(gaps[:, of_cells], axis=1) / n),
     }
 
@@ -162,7 +157,7 @@ def _directed_errors(predictions: Predictions, labels: Labels, n_draws: int) -> 
     return errors
 
 
-def smooth_cells(confidence: Floats) -> tuple[Floats, NDArray[np.intp]]:
+def smooth_cells(confidence: Floats) -> tuple[Floats, Places]:
     """Ascending positions (G,) of cells of [0, 1] for the smooth calibration error, and the cell of
     each confidence (N,): the distinct ones, or SMOOTH_CELLS equal cells if there are more.
     """

@@ -8,14 +8,13 @@ possible excess due to noise, from the change of these sums under resampling: se
 :mod:`calgrid.metrics.intervals`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics import (
-    _ordered,
     _weighted,
     binning,
     classes,
@@ -27,13 +26,11 @@ from calgrid.metrics import (
     smooth,
 )
 from calgrid.metrics._chance import BINNED, smooth_cells
-from calgrid.metrics._inputs import Predictions
+from calgrid.metrics._inputs import Floats, Predictions
 from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics.failure import Confidences, sorted_correct
 from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_SLOW, Metric
-
-Floats = NDArray[np.float64]
 
 #: gaps within this many standard deviations are treated as possibly 0: sqrt(ln N), the usual
 #: choice, for N = 8,000
@@ -56,16 +53,12 @@ class Draws(NamedTuple):
 
 def joined(blocks: Sequence[Draws]) -> Draws:
     """Draws of all blocks of resamples, in their order."""
-    values = _joined(block.values for block in blocks)
-    return Draws(values, _joined(block.noise for block in blocks))
-
-
-def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
-    parts: dict[str, list[Floats]] = {}
+    kinds: tuple[dict[str, list[Floats]], ...] = {}, {}
     for block in blocks:
-        for name, values in block.items():
-            parts.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in parts.items()}
+        for parts, of_block in zip(kinds, block, strict=True):
+            for name, values in of_block.items():
+                parts.setdefault(name, []).append(values)
+    return Draws(*({name: np.concatenate(each) for name, each in parts.items()} for parts in kinds))
 
 
 #: weights (R, N) in the order of the samples, each row summing to N -> draws
@@ -153,7 +146,13 @@ def _means(predictions: Predictions, n_bins: int) -> Estimator:
         "brier": scoring.brier_per_sample(predictions),
         "balanced_accuracy": classes.balanced_per_sample(predictions),
     }
-    columns, n = np.column_stack(list(per_sample.values())), predictions.n_samples
+    return _of_columns(per_sample)
+
+
+def _of_columns(per_sample: Mapping[str, Floats]) -> Estimator:
+    """Estimator of means over samples, from the value (N,) of each sample."""
+    columns = np.column_stack(list(per_sample.values()))
+    n = len(columns)
     return lambda weights: Draws(dict(zip(per_sample, (weights @ columns).T / n, strict=True)), {})
 
 
@@ -224,13 +223,13 @@ def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _directed(predictions: Predictions, n_bins: int) -> Estimator:
     """Estimator of the L_p errors, with the maps of the sample."""
-    errors = {
-        f"l{p}_{by}": each
-        for by in recalibration.MAPS
-        for p, each in recalibration.directed(predictions, by).items()
-    }
-    columns, n = np.column_stack(list(errors.values())), predictions.n_samples
-    return lambda weights: Draws(dict(zip(errors, (weights @ columns).T / n, strict=True)), {})
+    return _of_columns(
+        {
+            f"l{p}_{by}": each
+            for by in recalibration.MAPS
+            for p, each in recalibration.directed(predictions, by).items()
+        }
+    )
 
 
 def _separated(predictions: Predictions, n_bins: int) -> Estimator:
@@ -260,29 +259,28 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
         draws = np.take(weights, predictions.order, axis=1).astype(np.int64)
         ranks = _weighted.Ranks(_weighted.cumulative_draws(draws))
         drawn_correct, drawn = (
-            _ordered.Carried(values, draws, 0, _weighted.cumulative_draws(draws, values))
+            _weighted.Carried(values, draws, 0, _weighted.cumulative_draws(draws, values))
             for values in (correct, residual)
         )
-        carried = drawn, _ordered.noise(drawn)
+        carried = drawn, _weighted.noise(drawn)
         count, right, gap = (
             np.diff(sums[:, borders], axis=1)
             for sums in (ranks.before, drawn_correct.cumulated, drawn.cumulated)
         )
         of_bins = binned(binning.BinSums(count, gap + right, right))
         edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
-        swept_errors = _ordered.sweep(drawn_correct, ranks, carried, norm=1)
-        both: list[dict[str, Floats]] = []
-        for one, swept in zip(carried, swept_errors, strict=True):
-            adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
-            equal = _ordered.run_gaps(one.cumulated, ranks, n_bins, ends)
-            both.append(
-                {
-                    "aece": np.abs(adaptive).sum(axis=1) / n,
-                    "aece_eq": np.abs(equal).sum(axis=1) / n,
-                    "ece_sweep": swept,
-                    "ks": _weighted.largest_at(one.cumulated, ends) / n,
-                }
+        swept_errors = _weighted.sweep(drawn_correct, ranks, carried, norm=1)
+        values, noise = (
+            _weighted.errors(
+                one.cumulated,
+                np.take_along_axis(one.cumulated, edges, axis=1),
+                ranks,
+                n_bins,
+                ends,
             )
+            | {"ece_sweep": swept}
+            for one, swept in zip(carried, swept_errors, strict=True)
+        )
         failure = Confidences(ends, correct, ranks.before, drawn_correct.cumulated)
         separation = {
             "aurc": failure.aurc(),
@@ -290,7 +288,7 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
             "aupr_failure": failure.aupr(),
             "fpr95_failure": failure.fpr95(),
         }
-        return Draws(of_bins.values | both[0] | separation, of_bins.noise | both[1])
+        return Draws(of_bins.values | values | separation, of_bins.noise | noise)
 
     return _in_blocks(estimate, n)
 
@@ -363,12 +361,11 @@ def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
     positive, negative = scores_id[order_id], scores_ood[order_ood]
 
     def estimate(weights_id: Floats, weights_ood: Floats) -> dict[Callable[..., float], Floats]:
-        weights_id = np.take(weights_id, order_id, axis=1)
-        before_id = _weighted.cumulative(weights_id)
+        before_id = _weighted.cumulative(np.take(weights_id, order_id, axis=1))
         before_ood = _weighted.cumulative(np.take(weights_ood, order_ood, axis=1))
         sets = positive, negative, before_id, before_ood
         return {
-            ood.auroc: _weighted.auroc(positive, negative, weights_id, before_ood),
+            ood.auroc: _weighted.auroc(*sets),
             ood.fpr95: _weighted.share_kept(*sets),
             ood.fpr95_oodpos: _weighted.share_flagged(*sets),
             ood.aupr: _weighted.precision_kept(*sets),

@@ -16,6 +16,9 @@ from calgrid.metrics.moments import row_blocks, row_sums
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 #: tolerance of row sums and of the range [0, 1] for float64 input
 TOLERANCE = 1e-6
 TOLERANCE_LOW_PRECISION = 1e-4
@@ -38,10 +41,10 @@ class Output:
     """
 
     probs: NDArray[Any]
-    logs: NDArray[np.float64] | None = None
+    logs: Floats | None = None
 
     @classmethod
-    def of_scores(cls, scores: NDArray[np.float64]) -> "Output":
+    def of_scores(cls, scores: Floats) -> "Output":
         """The softmax of scores (N, K) whose row maximum is 0; -inf gives the probability 0."""
         probs, logs = np.empty(scores.shape), np.empty(scores.shape)
         for block in row_blocks(*scores.shape):
@@ -49,7 +52,7 @@ class Output:
         return cls(probs, logs)
 
     @property
-    def log_probs(self) -> NDArray[np.float64]:
+    def log_probs(self) -> Floats:
         """``logs``, or else ln of ``probs``, (N, K); -inf for ln 0."""
         return _logarithms(self.probs) if self.logs is None else self.logs
 
@@ -90,9 +93,9 @@ class Predictions:
         for 0.
     """
 
-    probs: NDArray[np.float64]
+    probs: Floats
     labels: NDArray[np.int64]
-    logs: NDArray[np.float64] | None = None
+    logs: Floats | None = None
     least: float = TINY
 
     @property
@@ -101,29 +104,29 @@ class Predictions:
         return self.probs.shape[0]
 
     @cached_property
-    def confidence(self) -> NDArray[np.float64]:
+    def confidence(self) -> Floats:
         """Largest probability of each row, (N,)."""
         return self.probs.max(axis=1)
 
     @cached_property
-    def correct(self) -> NDArray[np.float64]:
+    def correct(self) -> Floats:
         """1.0 where the first arg max of a row is its label, else 0.0, (N,)."""
         return (self.probs.argmax(axis=1) == self.labels).astype(np.float64)
 
     @cached_property
-    def label_probs(self) -> NDArray[np.float64]:
+    def label_probs(self) -> Floats:
         """Probability of the label of each row, (N,)."""
         return self.probs[np.arange(self.n_samples), self.labels]
 
     @cached_property
-    def label_logs(self) -> NDArray[np.float64]:
+    def label_logs(self) -> Floats:
         """Logarithm of the probability of the label of each row, (N,); -inf where it is 0."""
         if self.logs is not None:
             return self.logs[np.arange(self.n_samples), self.labels]
         return _logarithms(self.label_probs)
 
     @property
-    def log_probs(self) -> NDArray[np.float64]:
+    def log_probs(self) -> Floats:
         """Logarithms of all probabilities, (N, K); -inf for ln 0."""
         return _logarithms(self.probs) if self.logs is None else self.logs
 
@@ -132,7 +135,7 @@ class Predictions:
         """Number of rows whose label has the probability 0, and so an infinite NLL."""
         return int(np.isneginf(self.label_logs).sum())
 
-    def rows(self, rows: NDArray[np.intp]) -> "Predictions":
+    def rows(self, rows: Places) -> "Predictions":
         """The predictions for some rows."""
         logs = None if self.logs is None else self.logs[rows]
         return Predictions(self.probs[rows], self.labels[rows], logs, self.least)
@@ -143,7 +146,7 @@ class Predictions:
         return {}
 
     @cached_property
-    def certainty(self) -> NDArray[np.float64]:
+    def certainty(self) -> Floats:
         """Minus ln of the rest, 1 - confidence, (N,), which orders samples whose confidence rounds
         to one number; 0 below ``CERTAIN`` and without ``logs``.
         """
@@ -157,12 +160,12 @@ class Predictions:
         return certainty
 
     @cached_property
-    def order(self) -> NDArray[np.intp]:
+    def order(self) -> Places:
         """Stable order of ascending confidence, then certainty, (N,)."""
         return np.lexsort((self.certainty, self.confidence))
 
     @cached_property
-    def tie_ends(self) -> NDArray[np.intp]:
+    def tie_ends(self) -> Places:
         """Position in this order after the last of each run of equal samples, (G,)."""
         confidence, certainty = self.confidence[self.order], self.certainty[self.order]
         differ = (confidence[1:] != confidence[:-1]) | (certainty[1:] != certainty[:-1])
@@ -248,9 +251,7 @@ def from_logits(logits: ArrayLike) -> Output:
     return Output(probs, logs)
 
 
-def _softmax(
-    scores: NDArray[np.float64], probs: NDArray[np.float64], logs: NDArray[np.float64]
-) -> None:
+def _softmax(scores: Floats, probs: Floats, logs: Floats) -> None:
     """Write the softmax of scores (N, K) whose row maximum is 0, and its logarithms."""
     np.exp(scores, out=probs)
     total = row_sums(probs)[:, None]
@@ -258,7 +259,7 @@ def _softmax(
     np.subtract(scores, np.log(total), out=logs)
 
 
-def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
+def check_rows(probs: ArrayLike, name: str) -> Floats:
     """Return validated ``probs`` as float64 (N, K); ``name`` is the argument in messages."""
     array = _as_numbers(probs, name)
     if array.ndim != 2 or 0 in array.shape:
@@ -287,7 +288,7 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
     return rows
 
 
-def _logarithms(probs: NDArray[Any]) -> NDArray[np.float64]:
+def _logarithms(probs: NDArray[Any]) -> Floats:
     """Natural logarithms as float64, -inf of 0."""
     with np.errstate(divide="ignore"):
         return np.log(probs, dtype=np.float64)
@@ -323,9 +324,7 @@ def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def _bad_entry(
-    name: str, rows: NDArray[np.float64], bad: NDArray[np.bool_], rule: str
-) -> DataError:
+def _bad_entry(name: str, rows: Floats, bad: Mask, rule: str) -> DataError:
     row, column = np.argwhere(bad)[0]
     return DataError(
         f"{name} {rule}, got {rows[row, column]:.6g} in {row_at(row)}, class {column}."

@@ -2,16 +2,16 @@
 estimate.
 
 Weights are how often each sample was drawn. Samples are sorted once; order statistics of resamples
-come from cumulative weights.
+come from cumulative weights. The draws of a repeated sample may be split between two bins.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from calgrid.metrics._inputs import Floats, Mask, Places
 
 
 def cumulative(weights: Floats) -> Floats:
@@ -58,16 +58,14 @@ class Ranks:
         self._shift = (before[0, -1] + 1) * self._row
         self._ascending = (before + self._shift).ravel()
 
-    def holders(
-        self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)
-    ) -> NDArray[np.intp]:
+    def holders(self, ranks: NDArray[Any], rows: Places | slice = slice(None)) -> Places:
         """Index of the sample at each rank (Q,) in each resample of ``rows``, (R, Q)."""
         shifted = ranks + self._shift[rows]
         position = np.searchsorted(self._ascending, shifted.ravel(), side="right")
         return position.reshape(shifted.shape) - self.before.shape[1] * self._row[rows] - 1
 
 
-def largest_at(sums: Floats, ends: NDArray[np.intp]) -> Floats:
+def largest_at(sums: Floats, ends: Places) -> Floats:
     """Largest absolute value, (R,), of cumulative sums (R, N + 1) at the ends of
     ties.
     """
@@ -76,7 +74,7 @@ def largest_at(sums: Floats, ends: NDArray[np.intp]) -> Floats:
     return np.maximum(np.abs(there.max(axis=1)), np.abs(there.min(axis=1)))
 
 
-def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray[np.intp]:
+def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> Places:
     """Positions of the edges of equal-mass bins in the sorted samples, (R, M + 1), as in
     focal_calibration.
 
@@ -95,17 +93,161 @@ def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray
     return np.searchsorted(confidence, (high - low) * (edges - below) + low, side="right")
 
 
-def auroc(positive: Floats, negative: Floats, weights: Floats, negatives_before: Floats) -> Floats:
+class Carried(NamedTuple):
+    """Weighted values of samples in resamples.
+
+    Attributes
+    ----------
+    values : value of each sample, (N,). weights : how often it was drawn, (R, N).
+    less : subtracted from the weights: 0, or 1 for the difference between resample and sample.
+    cumulated : cumulative sums of (weights - less) * values, (R, N + 1).
+    """
+
+    values: Floats
+    weights: NDArray[Any]
+    less: int
+    cumulated: Floats
+
+    def up_to(self, inner: NDArray[Any], ranks: Ranks, holders: Places, rows: Places) -> Floats:
+        """Sum over the draws before each of the ranks 0, ``inner`` (Q,), N in each resample of
+        ``rows``, (R, Q + 2).
+        """
+        row = rows[:, None]
+        share = 1 - self.less / np.maximum(self.weights[row, holders], 1)
+        partial = (inner - ranks.before[row, holders]) * share * self.values[holders]
+        last = self.cumulated[row, -1]
+        return np.hstack([np.zeros_like(last), self.cumulated[row, holders] + partial, last])
+
+
+def carry(weights: Floats, values: Floats) -> Carried:
+    """``values`` (N,) of samples in resamples with ``weights`` (R, N)."""
+    return Carried(values, weights, 0, cumulative(weights * values))
+
+
+def noise(carried: Carried) -> Carried:
+    """Difference between resamples and sample, zero in the mean."""
+    return carried._replace(less=1, cumulated=carried.cumulated - cumulative(carried.values[None]))
+
+
+def equal_runs(n: int, n_bins: int) -> Floats:
+    """Inner edges (M - 1,) of M runs of n samples whose lengths differ by at most one, longer ones
+    first.
+    """
+    length, longer = divmod(n, n_bins)
+    first = np.arange(1, n_bins)
+    return (first * length + np.minimum(first, longer)).astype(np.float64)
+
+
+def run_gaps(cumulated: Floats, ranks: Ranks, n_bins: int, ends: Places) -> Floats:
+    """Sum of values in each of M equal runs of each resample, (R, M); of tied samples each has
+    their mean, so that their order does not matter.
+
+    Parameters
+    ----------
+    cumulated : cumulative sums of the values, (R, N + 1). ranks : of the same resamples.
+    ends : position after the last of each run of tied samples, (G,).
+    """
+    n = cumulated.shape[1] - 1
+    inner = equal_runs(n, n_bins)
+    # with more bins than samples, the last edges are behind the last sample
+    holders = np.minimum(ranks.holders(inner), n - 1)
+    tie = np.searchsorted(ends, holders, side="right")
+    begin, end = np.append(0, ends)[tie], ends[tie]
+    before = np.take_along_axis(ranks.before, begin, axis=1)
+    drawn = np.take_along_axis(ranks.before, end, axis=1) - before
+    low, high = (np.take_along_axis(cumulated, place, axis=1) for place in (begin, end))
+    sums = low + (inner - before) / np.maximum(drawn, 1) * (high - low)
+    return np.diff(np.hstack([cumulated[:, :1], sums, cumulated[:, -1:]]), axis=1)
+
+
+def errors(
+    gaps: Floats, at_edges: Floats, ranks: Ranks, n_bins: int, ends: Places
+) -> dict[str, Floats]:
+    """Errors (R,) of equal-mass bins and ``ks`` by metric; others as in :func:`run_gaps`.
+
+    Parameters
+    ----------
+    gaps : cumulative sums of confidence minus correct, (R, N + 1).
+    at_edges : those at the edges of :func:`adaptive_positions`, (R, M + 1).
+    """
+    n = gaps.shape[1] - 1
+    return {
+        "aece": np.abs(np.diff(at_edges, axis=1)).sum(axis=1) / n,
+        "aece_eq": np.abs(run_gaps(gaps, ranks, n_bins, ends)).sum(axis=1) / n,
+        "ks": largest_at(gaps, ends) / n,
+    }
+
+
+def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
+    """Error of each of ``carried``, (R,), with the largest number of equal bins with non-decreasing
+    accuracies.
+
+    Numbers of bins b are tried from 1 upwards until accuracy decreases between neighbours; bin i
+    has the ranks r with floor(r b / N) = i. If all errors come before all correct predictions,
+    accuracy never decreases.
+
+    Parameters
+    ----------
+    correct : correct predictions, in ascending order of confidence. ranks, carried : of the same
+        resamples.
+    norm : norm of the gaps, 1 or 2.
+    """
+    resamples, n = correct.weights.shape
+    separated = _separated(correct, ranks)
+    errors = [np.empty(resamples) for _ in carried]
+    for values, one in zip(errors, carried, strict=True):
+        gaps = np.diff(one.cumulated[separated], axis=1)
+        values[separated] = _norm(gaps, np.maximum(correct.weights[separated], 1), n, norm)
+    most = np.ones(resamples, np.intp)
+    rows, n_bins = np.flatnonzero(~separated), 2
+    while len(rows) and n_bins <= n:
+        size, inner = _sweep_bins(n, n_bins)
+        sums = correct.up_to(inner, ranks, ranks.holders(inner, rows), rows)
+        rises = (np.diff(np.diff(sums, axis=1) / size, axis=1) >= 0).all(axis=1)
+        rows = rows[rises]
+        most[rows] = n_bins
+        n_bins += 1
+    for n_bins in np.unique(most[~separated]).tolist():
+        rows = np.flatnonzero(~separated & (most == n_bins))
+        size, inner = _sweep_bins(n, n_bins)
+        holders = ranks.holders(inner, rows)
+        for values, one in zip(errors, carried, strict=True):
+            gaps = np.diff(one.up_to(inner, ranks, holders, rows), axis=1)
+            values[rows] = _norm(gaps, size, n, norm)
+    return errors
+
+
+def _sweep_bins(n: int, n_bins: int) -> tuple[Places, Places]:
+    """Sizes (B,) and inner edges (B - 1,) of the bins with the ranks r with floor(r B / n) = i."""
+    borders = -(-np.arange(n_bins + 1) * n // n_bins)
+    return np.diff(borders), borders[1:-1]
+
+
+def _separated(correct: Carried, ranks: Ranks) -> Mask:
+    """Whether all drawn errors precede all drawn correct predictions, (R,)."""
+    first = [np.searchsorted(sums, 0, side="right") - 1 for sums in correct.cumulated]
+    before = ranks.before[np.arange(len(first)), first]
+    return before == ranks.before[:, -1] - correct.cumulated[:, -1]
+
+
+def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:
+    """Error of each resample, (R,), from the gaps (R, B) of bins with ``sizes`` of ``n`` draws."""
+    return np.abs(gaps).sum(axis=1) / n if norm == 1 else np.sqrt((gaps**2 / sizes).sum(axis=1) / n)
+
+
+def auroc(
+    positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats
+) -> Floats:
     """P(positive > negative) + P(equal) / 2 in each resample, (R,).
 
     Parameters
     ----------
     positive, negative : ascending scores (n,) and (m,).
-    weights : weights (R, n) of the positive scores.
-    negatives_before : cumulative weights (R, m + 1) of the negative scores.
+    positives_before, negatives_before : their cumulative weights, (R, n + 1) and (R, m + 1).
     """
-    below = np.take(negatives_before, np.searchsorted(negative, positive, side="left"), axis=1)
-    not_above = np.take(negatives_before, np.searchsorted(negative, positive, side="right"), axis=1)
+    weights = np.diff(positives_before, axis=1)
+    below = _before(negative, positive, negatives_before, "left")
+    not_above = _before(negative, positive, negatives_before, "right")
     wins = np.einsum("rn,rn->r", weights, below) + np.einsum("rn,rn->r", weights, not_above)
     return wins / (2 * len(positive) * len(negative))
 
@@ -116,7 +258,7 @@ def share_kept(
     """Fraction of negatives at or above the largest threshold that keeps at least 95 % of the
     positives, (R,).
 
-    Scores ascending, (n,) and (m,), with their cumulative weights (R, n + 1) and (R, m + 1).
+    Arguments as in :func:`auroc`.
     """
     rank = np.array([len(positive) - _needed(len(positive))], dtype=np.float64)
     threshold = positive[Ranks(positives_before).holders(rank)]

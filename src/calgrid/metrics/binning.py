@@ -6,11 +6,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calgrid.metrics._inputs import Predictions, check_bins
+from calgrid.metrics._inputs import Floats, Places, Predictions, check_bins
 
-Floats = NDArray[np.float64]
 #: of values of bins, not of samples; the last bit of SciPy's function differs from math.erf
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -53,7 +51,7 @@ def inner_edges(n_bins: int) -> Floats:
     return np.arange(1, check_bins(n_bins)) / n_bins
 
 
-def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
+def bin_index(values: Floats, n_bins: int) -> Places:
     """Bin of each value: bins are (low, high], 0 is in the first and 1 in the last.
 
     Uses a search among the edges because ``ceil(value * M) - 1`` misplaces values on an edge.
@@ -61,7 +59,7 @@ def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
     return np.searchsorted(inner_edges(n_bins), values, side="left")
 
 
-def bin_borders(ascending: Floats, n_bins: int) -> NDArray[np.intp]:
+def bin_borders(ascending: Floats, n_bins: int) -> Places:
     """Number of values of an ascending array before each of the M bins and in all, (M + 1,)."""
     inner = np.searchsorted(ascending, inner_edges(n_bins), side="right")
     return np.concatenate([[0], inner, [len(ascending)]])
@@ -88,7 +86,7 @@ class ResidualBins(NamedTuple):
         samples.
     """
 
-    place: NDArray[np.intp]
+    place: Places
     residual: Floats
     others: Floats
     sums: Floats

@@ -10,11 +10,17 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.errors import ConfigError
-from calgrid.metrics import _ordered, binning
-from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
+from calgrid.metrics import _weighted, binning
+from calgrid.metrics._inputs import (
+    Floats,
+    Predictions,
+    Probabilities,
+    check_bins,
+    check_probabilities,
+)
 from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative
 from calgrid.metrics.classwise import classwise_sums
 
@@ -163,7 +169,7 @@ def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     predictions = check_probabilities(probs, labels)
     residual = _sorted_residual(predictions)
     ranks = Ranks(cumulative(np.ones((1, len(residual)))))
-    gaps = _ordered.run_gaps(
+    gaps = _weighted.run_gaps(
         cumulative(residual[None]), ranks, check_bins(n_bins), predictions.tie_ends
     )
     return float(np.abs(gaps).sum() / len(residual))
@@ -195,9 +201,9 @@ def ece_sweep(
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
     predictions = check_probabilities(probs, labels)
     weights = np.ones((1, predictions.n_samples))
-    right = _ordered.carry(weights, predictions.correct[predictions.order])
-    residual = _ordered.carry(weights, _sorted_residual(predictions))
-    (errors,) = _ordered.sweep(right, Ranks(cumulative(weights)), (residual,), norm)
+    right = _weighted.carry(weights, predictions.correct[predictions.order])
+    residual = _weighted.carry(weights, _sorted_residual(predictions))
+    (errors,) = _weighted.sweep(right, Ranks(cumulative(weights)), (residual,), norm)
     return float(errors[0])
 
 
@@ -231,7 +237,7 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def _of_bins(
-    error: Callable[[binning.BinSums], NDArray[np.float64]],
+    error: Callable[[binning.BinSums], Floats],
     probs: Probabilities,
     labels: ArrayLike,
     n_bins: int,
@@ -240,6 +246,6 @@ def _of_bins(
     return float(error(binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
-def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:
+def _sorted_residual(predictions: Predictions) -> Floats:
     """Confidence minus correct of each sample, (N,), in ascending order of confidence."""
     return (predictions.confidence - predictions.correct)[predictions.order]

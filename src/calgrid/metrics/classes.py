@@ -3,17 +3,16 @@
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.metrics._inputs import (
     CERTAIN,
+    Floats,
     Predictions,
     Probabilities,
     check_probabilities,
     computed_once,
 )
-
-Floats = NDArray[np.float64]
 
 
 def balanced_accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

@@ -4,10 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from calgrid.metrics._inputs import Predictions, check_bins, computed_once
+from calgrid.metrics._inputs import Floats, Places, Predictions, check_bins, computed_once
 from calgrid.metrics.binning import BinSums, bin_index
-
-Floats = NDArray[np.float64]
 
 
 class ClasswiseBins:
@@ -31,9 +29,7 @@ class ClasswiseBins:
         sample, cell, p = _above_first(predictions, n_bins)
         label_cell = _label_cells(predictions, n_bins)
 
-        def cells(
-            value: Floats, row: NDArray[np.intp], where: NDArray[np.intp]
-        ) -> sparse.csr_array:
+        def cells(value: Floats, row: Places, where: Places) -> sparse.csr_array:
             return sparse.csr_array((value, (row, where)), shape=(k * n_bins, n))
 
         self._above = cells(np.ones(len(p)), cell, sample)
@@ -78,7 +74,7 @@ def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
     n_bins = check_bins(n_bins)
     _, cell, p = _above_first(predictions, n_bins)
 
-    def per_cell(cells: NDArray[np.intp], values: Floats | None = None) -> Floats:
+    def per_cell(cells: Places, values: Floats | None = None) -> Floats:
         sums = np.bincount(cells, values, minlength=k * n_bins)
         return sums.reshape(k, n_bins).astype(np.float64)
 
@@ -88,9 +84,7 @@ def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
     return BinSums(count, confidence, per_cell(_label_cells(predictions, n_bins)))
 
 
-def _above_first(
-    predictions: Predictions, n_bins: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+def _above_first(predictions: Predictions, n_bins: int) -> tuple[Places, Places, Floats]:
     """Sample, cell and value of the probabilities above the first bin, each (Q,)."""
     flat = predictions.probs.ravel()
     place = np.flatnonzero(flat > 1 / n_bins)
@@ -99,5 +93,5 @@ def _above_first(
     return sample, column * n_bins + bin_index(p, n_bins), p
 
 
-def _label_cells(predictions: Predictions, n_bins: int) -> NDArray[np.intp]:
+def _label_cells(predictions: Predictions, n_bins: int) -> Places:
     return predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)

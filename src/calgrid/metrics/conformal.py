@@ -8,7 +8,7 @@ guaranteed.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from calgrid.errors import DataError
-from calgrid.metrics._inputs import check_probabilities
+from calgrid.metrics._inputs import Floats, Mask, Places, check_probabilities
 from calgrid.metrics.intervals import resample_weights, tails_of
 
-Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 #: allowed shares of sets without the label
 ALPHAS = (0.1, 0.05)
@@ -37,12 +36,17 @@ BLOCK = 1 << 20
 class Ranked(NamedTuple):
     """Probabilities ``(N, K)``, the rank of each from 1, and the sum of those with a lower rank."""
 
-    probs: Array
-    rank: NDArray[np.intp]
-    before: Array
+    probs: Floats
+    rank: Places
+    before: Floats
+
+    @property
+    def top(self) -> Floats:
+        """Largest probability of each row, ``(N, 1)``."""
+        return self.probs.max(axis=1, keepdims=True)
 
     @classmethod
-    def of(cls, probs: Array) -> "Ranked":
+    def of(cls, probs: Floats) -> "Ranked":
         """Rank probabilities; equal ones in the order of classes."""
         order = np.argsort(-probs, axis=1, kind="stable")
         ordered = np.take_along_axis(probs, order, axis=1)
@@ -53,28 +57,6 @@ class Ranked(NamedTuple):
         return cls(probs, rank, before)
 
 
-def thr(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
-    """Return 1 - p ``(N, K)``."""
-    return 1.0 - ranked.probs
-
-
-def aps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
-    """Return the sum of larger probabilities plus u p ``(N, K)``."""
-    return ranked.before + u[:, None] * ranked.probs
-
-
-def raps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
-    """Return ``aps`` plus ``penalty`` for each rank beyond ``free``, ``(N, K)``."""
-    return aps(ranked, u) + penalty * np.maximum(ranked.rank - free, 0)
-
-
-def saps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
-    """Return u p of the largest probability, for rank o >= 2 ``p_max + (o - 2 + u) penalty``."""
-    top = ranked.probs.max(axis=1, keepdims=True)
-    beyond = top + (ranked.rank - 2 + u[:, None]) * penalty
-    return np.where(ranked.rank == 1, u[:, None] * top, beyond)
-
-
 @dataclass(frozen=True)
 class SetScore:
     """A score of prediction sets and its facts.
@@ -82,14 +64,14 @@ class SetScore:
     Attributes
     ----------
     id : name in a study.
-    function : ``function(ranked, u, penalty, free)``, scores ``(N, K)``.
+    function : ``function(ranked, u, penalty, free)``, scores ``(N, K)``; u is ``(N, 1)``.
     summary, source : formula and paper; p are sorted probabilities, o the rank of the class.
     penalties : values among which the mean size on separate rows chooses; none without a penalty.
     frees : whether ranks up to a quantile of the labels' ranks are free of the penalty.
     """
 
     id: str
-    function: Callable[..., Array]
+    function: Callable[..., Floats]
     summary: str
     source: str
     penalties: Sequence[float] = ()
@@ -101,16 +83,23 @@ SCORES: Mapping[str, SetScore] = MappingProxyType(
     {
         score.id: score
         for score in (
-            SetScore("thr", thr, "1 - p", "Sadinle, Lei, Wasserman, JASA 2019"),
+            SetScore(
+                "thr",
+                lambda ranked, u, penalty, free: 1.0 - ranked.probs,
+                "1 - p",
+                "Sadinle, Lei, Wasserman, JASA 2019",
+            ),
             SetScore(
                 "aps",
-                aps,
+                lambda ranked, u, penalty, free: ranked.before + u * ranked.probs,
                 "sum of larger p, plus u p with u uniform in [0, 1]",
                 "Romano, Sesia, Candès, NeurIPS 2020",
             ),
             SetScore(
                 "raps",
-                raps,
+                lambda ranked, u, penalty, free: (
+                    ranked.before + u * ranked.probs + penalty * np.maximum(ranked.rank - free, 0)
+                ),
                 "aps plus a penalty for each rank beyond a quantile of the labels' ranks",
                 "Angelopoulos et al., ICLR 2021",
                 (0.001, 0.01, 0.1, 0.2, 0.5),
@@ -118,7 +107,9 @@ SCORES: Mapping[str, SetScore] = MappingProxyType(
             ),
             SetScore(
                 "saps",
-                saps,
+                lambda ranked, u, penalty, free: np.where(
+                    ranked.rank == 1, u * ranked.top, ranked.top + (ranked.rank - 2 + u) * penalty
+                ),
                 "u p of the largest p; beyond, the largest p plus (o - 2 + u) penalty",
                 "Huang et al., ICML 2024",
                 (0.02, 0.05, 0.1, 0.2, 0.5),
@@ -157,12 +148,12 @@ class SetRule:
     penalty: float = 0.0
     free: int = 0
 
-    def scores(self, ranked: Ranked, u: Array) -> Array:
+    def scores(self, ranked: Ranked, u: Floats) -> Floats:
         """Return the scores of all classes ``(N, K)``."""
-        return SCORES[self.score].function(ranked, u, self.penalty, self.free)
+        return SCORES[self.score].function(ranked, u[:, None], self.penalty, self.free)
 
 
-def conformal_quantile(values: Array, alpha: float) -> float:
+def conformal_quantile(values: Floats, alpha: float) -> float:
     """Return the k-th smallest of n values with ``k = ceil((n + 1)(1 - alpha))``; inf if k > n."""
     place = math.ceil((len(values) + 1) * (1.0 - alpha) - 1e-9)
     return math.inf if place > len(values) else float(np.partition(values, place - 1)[place - 1])
@@ -189,7 +180,7 @@ def check_rows_of_sets(n_samples: int, alphas: Sequence[float] = ALPHAS) -> int:
 def fit_sets(
     probs: ArrayLike,
     labels: ArrayLike,
-    u: Array,
+    u: Floats,
     names: Sequence[str],
     alphas: Sequence[float] = ALPHAS,
 ) -> list[SetRule]:
@@ -208,33 +199,31 @@ def fit_sets(
     checked = check_probabilities(probs, labels)
     values, truth = checked.probs, checked.labels
     n_tuning = check_rows_of_sets(len(values), alphas)
-    rest = len(values) - n_tuning
     tuning, others = Ranked.of(values[:n_tuning]), Ranked.of(values[n_tuning:])
     rules = []
     for name in names:
         for alpha in alphas:
             rule = _tuned(name, alpha, tuning, truth[:n_tuning], u[:n_tuning])
             threshold = _threshold(rule, others, truth[n_tuning:], u[n_tuning:])
-            rules.append(
-                SetRule(name, alpha, threshold, rest, penalty=rule.penalty, free=rule.free)
-            )
+            rules.append(replace(rule, threshold=threshold, n_threshold=len(values) - n_tuning))
     return rules
 
 
-def _threshold(rule: SetRule, ranked: Ranked, labels: Labels, u: Array) -> float:
+def _threshold(rule: SetRule, ranked: Ranked, labels: Labels, u: Floats) -> float:
     scores = rule.scores(ranked, u)[np.arange(len(u)), labels]
     return conformal_quantile(scores, rule.alpha)
 
 
-def _tuned(name: str, alpha: float, ranked: Ranked, labels: Labels, u: Array) -> SetRule:
+def _tuned(name: str, alpha: float, ranked: Ranked, labels: Labels, u: Floats) -> SetRule:
     """Return the rule with the penalty of the smallest sets; the first of equal ones."""
     score, free = SCORES[name], 0
     if score.frees and len(u):
         ranks = ranked.rank[np.arange(len(u)), labels].astype(np.float64)
         free = int(min(conformal_quantile(ranks, alpha), ranked.probs.shape[1]))
-    best, smallest = SetRule(name, alpha, math.nan, 0), math.inf
+    plain = best = SetRule(name, alpha, math.nan, 0)
+    smallest = math.inf
     for penalty in score.penalties:
-        rule = SetRule(name, alpha, math.nan, 0, penalty, free)
+        rule = replace(plain, penalty=penalty, free=free)
         threshold = _threshold(rule, ranked, labels, u)
         size = float((rule.scores(ranked, u) <= threshold).sum(axis=1).mean()) if len(u) else 0.0
         if size < smallest:
@@ -243,8 +232,8 @@ def _tuned(name: str, alpha: float, ranked: Ranked, labels: Labels, u: Array) ->
 
 
 def sets_of(
-    rules: Sequence[SetRule], probs: ArrayLike, labels: ArrayLike, u: Array
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    rules: Sequence[SetRule], probs: ArrayLike, labels: ArrayLike, u: Floats
+) -> tuple[NDArray[np.int64], Mask]:
     """Return sizes of the sets and whether they contain the label, ``(R, N)`` each, of R rules."""
     checked = check_probabilities(probs, labels)
     n_samples, n_classes = checked.probs.shape
@@ -267,9 +256,9 @@ def evaluate_sets(
     labels: ArrayLike,
     alpha: float,
     *,
-    weights: Array | None = None,
+    weights: Floats | None = None,
     fewest: int = FEWEST,
-) -> dict[str, Array]:
+) -> dict[str, Floats]:
     """Return each metric of :data:`SET_METRICS` for one or several resamples, ``(B,)``.
 
     Parameters
@@ -294,8 +283,8 @@ def evaluate_sets(
 
 
 def _gaps(
-    groups: NDArray[np.integer], hit: Array, weights: Array, alpha: float, fewest: int
-) -> Array:
+    groups: NDArray[np.integer], hit: Floats, weights: Floats, alpha: float, fewest: int
+) -> Floats:
     """Return |coverage - (1 - alpha)| of each group in each resample, ``(G, B)``, NaN for groups
     with fewer rows than ``fewest``.
     """
@@ -310,7 +299,7 @@ def _gaps(
 
 def bootstrap_sets(
     sizes: NDArray[np.int64],
-    covered: NDArray[np.bool_],
+    covered: Mask,
     labels: ArrayLike,
     alphas: Sequence[float],
     *,
@@ -324,19 +313,21 @@ def bootstrap_sets(
     ----------
     sizes, covered : ``(R, N)``. labels : ``(N,)``. alphas : level of each rule.
     """
-    draws: list[dict[str, list[Array]]] = [{} for _ in alphas]
+    draws = []
     for block in resample_weights(sizes.shape[1], n_resamples, seed):
         weights = np.ascontiguousarray(block.T)
-        for rule, alpha in enumerate(alphas):
-            values = evaluate_sets(sizes[rule], covered[rule], labels, alpha, weights=weights)
-            for name, value in values.items():
-                draws[rule].setdefault(name, []).append(value)
-    ends = tails_of(level)
+        draws.append(
+            [
+                evaluate_sets(size, hit, labels, alpha, weights=weights)
+                for size, hit, alpha in zip(sizes, covered, alphas, strict=True)
+            ]
+        )
     intervals = []
-    for drawn in draws:
+    for of_rule in zip(*draws, strict=True):
         found = {}
-        for name, parts in drawn.items():
-            low, high = np.quantile(np.concatenate(parts), ends)
-            found[name] = (float(low), float(high))
+        for name in SET_METRICS:
+            drawn = np.concatenate([values[name] for values in of_rule])
+            low, high = np.quantile(drawn, tails_of(level)).tolist()
+            found[name] = low, high
         intervals.append(found)
     return intervals

@@ -8,12 +8,10 @@ orders, so that the order of samples does not matter; with the output of
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics._inputs import Floats, Places, Predictions, Probabilities, check_probabilities
 from calgrid.metrics._weighted import cumulative
-
-Floats = NDArray[np.float64]
 
 
 class Confidences:
@@ -33,7 +31,7 @@ class Confidences:
     """
 
     def __init__(
-        self, ends: NDArray[np.intp], correct: Floats, before: Floats, correct_before: Floats
+        self, ends: Places, correct: Floats, before: Floats, correct_before: Floats
     ) -> None:
         self._n = len(correct)
         self._starts = np.append(0, ends[:-1])

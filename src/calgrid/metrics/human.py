@@ -6,15 +6,13 @@ votes of image i.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from calgrid.errors import DataError, row_at
-from calgrid.metrics._inputs import TINY, Output, as_array, check_rows
+from calgrid.metrics._inputs import TINY, Floats, Output, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
 from calgrid.metrics.moments import row_sums
-
-Floats = NDArray[np.float64]
 
 
 def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:

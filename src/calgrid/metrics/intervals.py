@@ -99,7 +99,13 @@ from calgrid.metrics._estimators import (
     smooth_estimator,
     soft_estimator,
 )
-from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
+from calgrid.metrics._inputs import (
+    Floats,
+    Predictions,
+    Probabilities,
+    check_bins,
+    check_probabilities,
+)
 from calgrid.metrics.moments import PRODUCT_BLOCK
 from calgrid.metrics.table import (
     ERRORS,
@@ -114,7 +120,6 @@ from calgrid.metrics.table import (
     ood_scores,
 )
 
-Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 Intervals = dict[str, Interval]
 NO_INTERVAL: Interval = (math.nan, math.nan)

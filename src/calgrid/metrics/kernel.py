@@ -1,12 +1,10 @@
 """Kernel smooth calibration error: a measure without bins and with automatic bandwidth."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import fft, sparse
 
-from calgrid.metrics._inputs import Probabilities, check_probabilities
-
-Floats = NDArray[np.float64]
+from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities
 
 #: grid points of [0, 1] for residuals and their smoothed sum
 NODES = 2**12

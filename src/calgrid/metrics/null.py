@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics._inputs import Probabilities, check_probabilities
+from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities
 from calgrid.metrics.binning import inner_edges
 
 #: natural logarithm of the neglected probability mass of each bin
@@ -38,7 +38,7 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
     return float(deviation / len(ascending))
 
 
-def _mean_deviation(p: NDArray[np.float64]) -> float:
+def _mean_deviation(p: Floats) -> float:
     """E|S - E S| of the number S of successes of independent trials, probabilities ``p`` (n,)."""
     if not (p * (1 - p)).any():  # an empty or deterministic bin
         return 0.0
@@ -48,7 +48,7 @@ def _mean_deviation(p: NDArray[np.float64]) -> float:
     return float(np.abs(values - p.sum()) @ mass)
 
 
-def _support(p: NDArray[np.float64]) -> tuple[int, int]:
+def _support(p: Floats) -> tuple[int, int]:
     """First value and number of values with non-negligible mass of S, by Bernstein's inequality."""
     third = -LOG_NEGLIGIBLE / 3
     reach = int(np.ceil(third + np.sqrt(third**2 + 6 * third * (p * (1 - p)).sum())))
@@ -56,7 +56,7 @@ def _support(p: NDArray[np.float64]) -> tuple[int, int]:
     return (0, len(p) + 1) if period > len(p) else (int(p.sum()) - reach, period)
 
 
-def _characteristic(p: NDArray[np.float64], period: int) -> NDArray[np.complex128]:
+def _characteristic(p: Floats, period: int) -> NDArray[np.complex128]:
     """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo
     ``period``.
     """

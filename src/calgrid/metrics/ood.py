@@ -11,10 +11,9 @@ from scipy.special import logsumexp
 
 from calgrid.errors import DataError
 from calgrid.metrics import _weighted
-from calgrid.metrics._inputs import check_rows
+from calgrid.metrics._inputs import Floats, check_rows
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks, row_sums
 
-Floats = NDArray[np.float64]
 #: nearest training image whose distance is the score: k of OpenOOD for all data sets
 NEIGHBOUR = 50
 #: most dimensions of the principal space of ViM, the default of OpenOOD
@@ -167,11 +166,7 @@ def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     >>> auroc([0.9, 0.7], [0.7, 0.2])
     0.875
     """
-    positive = sorted_scores(scores_id, "scores_id")
-    negative = sorted_scores(scores_ood, "scores_ood")
-    weights = np.ones((1, len(positive)))
-    negatives_before = _weighted.cumulative(np.ones((1, len(negative))))
-    return float(_weighted.auroc(positive, negative, weights, negatives_before)[0])
+    return _of_scores(_weighted.auroc, scores_id, scores_ood)
 
 
 def fpr95(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
@@ -181,7 +176,7 @@ def fpr95(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     Parameters and errors as in :func:`auroc`. Source: the convention of TST, BalCAL and MaC-Cal (ID
     positive).
     """
-    return _share(_weighted.share_kept, scores_id, scores_ood)
+    return _of_scores(_weighted.share_kept, scores_id, scores_ood)
 
 
 def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
@@ -190,7 +185,7 @@ def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
     Parameters and errors as in :func:`auroc`. Source: the convention of OpenOOD (OOD positive).
     """
-    return _share(_weighted.share_flagged, scores_id, scores_ood)
+    return _of_scores(_weighted.share_flagged, scores_id, scores_ood)
 
 
 def aupr(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
@@ -205,12 +200,12 @@ def aupr(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     >>> aupr([0.9, 0.7], [0.7, 0.2])
     0.8333333333333333
     """
-    return _share(_weighted.precision_kept, scores_id, scores_ood)
+    return _of_scores(_weighted.precision_kept, scores_id, scores_ood)
 
 
 def aupr_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     """As :func:`aupr`, with OOD samples positive and low scores theirs ("AUPR Out")."""
-    return _share(_weighted.precision_flagged, scores_id, scores_ood)
+    return _of_scores(_weighted.precision_flagged, scores_id, scores_ood)
 
 
 def sorted_scores(scores: ArrayLike, name: str) -> Floats:
@@ -229,7 +224,9 @@ def sorted_scores(scores: ArrayLike, name: str) -> Floats:
     return np.sort(values)
 
 
-def _share(function: Callable[..., Floats], scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
+def _of_scores(
+    function: Callable[..., Floats], scores_id: ArrayLike, scores_ood: ArrayLike
+) -> float:
     positive = sorted_scores(scores_id, "scores_id")
     negative = sorted_scores(scores_ood, "scores_ood")
     positives_before = _weighted.cumulative(np.ones((1, len(positive))))

@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import (
+    Floats,
+    Mask,
     Output,
     Predictions,
     Probabilities,
@@ -35,7 +37,6 @@ from calgrid.metrics._inputs import (
 from calgrid.metrics.moments import moments, row_sums
 from calgrid.metrics.scoring import nll_per_sample
 
-Floats = NDArray[np.float64]
 Map = Literal["ts", "iso"]
 MAPS: tuple[Map, ...] = ("ts", "iso")
 
@@ -126,7 +127,7 @@ def ascending(predictions: Predictions) -> tuple[Floats, Floats]:
     return below, of_label
 
 
-def possible(predictions: Predictions) -> NDArray[np.bool_]:
+def possible(predictions: Predictions) -> Mask:
     """Samples whose label has a probability above 0, (N,)."""
     return predictions.label_logs > -np.inf
 

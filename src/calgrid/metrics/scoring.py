@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.metrics._inputs import (
+    Floats,
     Predictions,
     Probabilities,
     check_probabilities,
@@ -101,7 +102,7 @@ def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -
 
 
 @computed_once
-def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
+def top5_per_sample(predictions: Predictions) -> Floats:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
     # probabilities of 0 tie, their logarithms need not
     values = predictions.probs if predictions.logs is None else predictions.logs
@@ -114,14 +115,14 @@ def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     return (ahead < 5).astype(np.float64)
 
 
-def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:
+def nll_per_sample(predictions: Predictions) -> Floats:
     """Negative log-likelihood of each sample in nats, (N,)."""
     logs = predictions.label_logs
     return -np.where(np.isneginf(logs), np.log(predictions.least), logs)
 
 
 @computed_once
-def brier_per_sample(predictions: Predictions) -> NDArray[np.float64]:
+def brier_per_sample(predictions: Predictions) -> Floats:
     """Brier score of each sample, (N,), without an (N, K) one-hot array."""
     of_label = predictions.label_probs
     squares = np.empty(len(of_label))

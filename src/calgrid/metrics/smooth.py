@@ -1,11 +1,9 @@
 """Smooth calibration error: a calibration measure without bins."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from calgrid.metrics._inputs import Probabilities, check_probabilities
-
-Floats = NDArray[np.float64]
+from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.errors import DataError
 from calgrid.metrics import (
@@ -22,7 +21,7 @@ from calgrid.metrics import (
     scoring,
     smooth,
 )
-from calgrid.metrics._inputs import Probabilities, check_probabilities, check_rows
+from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities, check_rows
 
 #: biased errors of the confidence
 TOP_LABEL_ERRORS = (
@@ -89,7 +88,7 @@ class Metric:
     is_largest_gap: bool = False
     costly: bool = False
     slow: bool = False
-    score: Callable[..., ood.Floats] | None = None
+    score: Callable[..., Floats] | None = None
 
     def is_computed(self, n_samples: int, n_classes: int) -> bool:
         """Whether it is among all metrics of a set of this size."""
@@ -187,7 +186,7 @@ def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
 
 
 def _ood(
-    name: str, function: Callable[..., float], score: Callable[..., ood.Floats], summary: str
+    name: str, function: Callable[..., float], score: Callable[..., Floats], summary: str
 ) -> Metric:
     source = {
         ood.auroc: "Hendrycks and Gimpel, ICLR 2017",
@@ -201,7 +200,7 @@ def _ood(
 
 
 def _of_network(
-    name: str, score: Callable[..., ood.Floats], words: str, source: str
+    name: str, score: Callable[..., Floats], words: str, source: str
 ) -> tuple[Metric, ...]:
     """The out-of-distribution metrics of a score of logits or features."""
     functions = {
@@ -572,9 +571,7 @@ def evaluate_soft(
     return {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
 
 
-def ood_scores(
-    probs_id: ArrayLike, probs_ood: ArrayLike
-) -> dict[object, tuple[NDArray[np.float64], ...]]:
+def ood_scores(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[object, tuple[Floats, ...]]:
     """ID scores (N,) and OOD scores (M,) by scoring function, for all scores that a metric in
     ``OOD`` needs.
     """

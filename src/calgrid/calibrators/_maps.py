@@ -1,15 +1,41 @@
-"""Calibrators that map the probability of each class to a step function or straight lines."""
+"""Calibrators that map the confidence, or the probability of each class, to a step function or
+straight lines.
+"""
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import lines, padded
-from calgrid.calibrators._probabilities import map_classes, softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators._probabilities import (
+    Array,
+    History,
+    Labels,
+    Mask,
+    map_classes,
+    softmax,
+    top_label,
+    top_label_map,
+)
+from calgrid.calibrators.base import Calibrator, Head
+
+
+class TopLabelMap(Calibrator):
+    """The probability of the predicted class is a function of the confidence; the other classes
+    share the rest in proportion to their softmax.
+
+    A subclass sets ``points`` and ``accuracy`` in its fit: those of :attr:`function`.
+    """
+
+    #: :func:`~calgrid.calibrators._binning.steps` or :func:`~calgrid.calibrators._binning.lines`
+    function: Callable[[Array, Array, Array], Array] = staticmethod(lines)
+    points: Array
+    accuracy: Array
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        _, confidence = top_label(logits)
+        return top_label_map(logits, self.function(confidence, self.points, self.accuracy))
 
 
 class OneVsAllMap(Calibrator):
@@ -21,23 +47,19 @@ class OneVsAllMap(Calibrator):
 
     #: :func:`~calgrid.calibrators._binning.steps` or :func:`~calgrid.calibrators._binning.lines`
     function: Callable[[Array, Array, Array], Array] = staticmethod(lines)
+    #: fits the function of one class: scores ``(N,)`` and its samples -> points and values
+    fit_map: Callable[[Array, Mask], tuple[Array, Array]]
     #: entry of ``fit_history`` for the number of values of all functions, if any
     counted: ClassVar[str | None] = None
 
-    @abstractmethod
-    def _fit_class(self, scores: Array, hits: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Return points and values of the function for scores ``(N,)`` of one class, and which
-        samples are of that class.
-        """
-
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> dict[str, Any]:
+    ) -> History:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
         points, rates = [], []
         for k in self.classes:
-            of_class = self._fit_class(np.ascontiguousarray(probabilities[:, k]), labels == k)
+            of_class = self.fit_map(np.ascontiguousarray(probabilities[:, k]), labels == k)
             points.append(of_class[0])
             rates.append(of_class[1])
         self.points = padded(points, max(map(len, points)), np.inf)
