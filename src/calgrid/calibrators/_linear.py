@@ -181,17 +181,14 @@ class DiagonalDesign:
 
     @property
     def rounded(self) -> "DiagonalDesign":
-        """As in :class:`FullDesign`."""
         return self
 
     def scores(self, block: slice, values: Array) -> Array:
-        """As in :class:`FullDesign`."""
         scores = self._inputs[block] * values[:, 0]
         scores += values[:, 1]
         return scores
 
     def pull(self, block: slice, residual: Array) -> Array:
-        """As in :class:`FullDesign`."""
         of_weights = np.einsum("nk,nk->k", residual, self._inputs[block])
         return np.stack([of_weights, residual.sum(axis=0)], axis=1)
 

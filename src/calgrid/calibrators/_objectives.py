@@ -242,7 +242,6 @@ class SoftBinned(Objective):
         """
 
     def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d beta ``(N,)``."""
         probability, d_beta = evidence.confidence(beta)
         loss, d_probability = self.of_confidence(probability, evidence.correct)
         return loss, d_probability * d_beta
@@ -280,7 +279,6 @@ class SoftBinning(SoftBinned):
     """
 
     def of_confidence(self, confidence: Array, correct: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d confidence ``(N,)``; see :class:`SoftBinned`."""
         kernel, scale = self._kernels(confidence)
         residual = confidence - correct
         mass, total = kernel @ scale, kernel @ (residual * scale)
@@ -320,7 +318,6 @@ class PointwiseBinning(SoftBinned):
     """
 
     def of_confidence(self, confidence: Array, correct: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d confidence ``(N,)``; see :class:`SoftBinned`."""
         kernel, scale = self._kernels(confidence)
         penalty_wrong = np.hypot(CENTRES, self.delta)
         penalty_right = np.hypot(1.0 - CENTRES, self.delta)
@@ -349,7 +346,6 @@ class LogLoss(Objective):
     alpha: float = 0.0
 
     def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d beta ``(N,)``."""
         usable = np.isfinite(evidence.label_gap)
         count = max(1, int(usable.sum()))
         gap = np.where(usable, evidence.label_gap, 0.0)
@@ -373,7 +369,6 @@ class SquaredLoss(Objective):
     reach = 2.0
 
     def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
-        """Return the loss and d loss / d beta ``(N,)``."""
         value, slope = evidence.log_sum(beta)
         doubled, d_doubled = evidence.log_sum(2.0 * beta)
         squares = np.exp(doubled - 2.0 * value)

@@ -156,16 +156,16 @@ def logit_scale(logits: Array) -> float:
     ----------
     logits : ``(N, K)`` with row maximum 0; -inf allowed.
     """
-    spreads = np.concatenate([_spreads(-logits[block]) for block in row_blocks(*logits.shape)])
+    spreads = np.empty(len(logits))
+    for block in row_blocks(*logits.shape):
+        gaps = -logits[block]
+        finite = gaps < np.inf
+        if finite.all():
+            spreads[block] = gaps.std(axis=1)
+        else:
+            spreads[block] = np.nanstd(np.where(finite, gaps, np.nan), axis=1)
     spreads = spreads[(spreads > 0.0) & np.isfinite(spreads)]
     return float(np.median(spreads)) / TYPICAL_SPREAD if len(spreads) else 1.0
-
-
-def _spreads(gaps: Array) -> Array:
-    """Return the standard deviation ``(N,)`` of each row's finite gaps to its largest logit."""
-    if gaps.max() < np.inf:
-        return gaps.std(axis=1)
-    return np.nanstd(np.where(gaps < np.inf, gaps, np.nan), axis=1)
 
 
 def rescaled(logits: Array, scale: float) -> Array:

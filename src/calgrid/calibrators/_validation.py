@@ -292,13 +292,20 @@ def check_labels(
     return array.astype(np.int64)
 
 
-def check_features(features: Any, n_samples: int, width: int | None = None) -> Array:
+def check_features(
+    features: Any, n_samples: int, width: int | None = None, calibrator: str = ""
+) -> Array:
     """Return penultimate features ``(N, d)`` as float64.
 
     Raises
     ------
-    DataError : not ``(N, d)``, a different ``width`` from the fit, or not finite.
+    DataError : none, not ``(N, d)``, a different ``width`` from the fit, or not finite.
     """
+    if features is None:
+        raise DataError(
+            f"Calibrator '{calibrator}' needs features (N, d); export the penultimate layer's "
+            "output too."
+        )
     array = as_array(features, "features", np.float64)
     if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:
         raise DataError(
@@ -317,13 +324,18 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> A
     return array
 
 
-def check_head(head: Any, n_classes: int, width: int) -> tuple[Array, Array]:
+def check_head(head: Any, n_classes: int, width: int, calibrator: str = "") -> tuple[Array, Array]:
     """Return the last layer as float64 weight ``(K, d)`` and bias ``(K,)``.
 
     Raises
     ------
-    DataError : not a pair of arrays of these shapes, or not finite.
+    DataError : none, not a pair of arrays of these shapes, or not finite.
     """
+    if head is None:
+        raise DataError(
+            f"Calibrator '{calibrator}' needs head (weight, bias); export the model's last layer "
+            "too."
+        )
     if not isinstance(head, (tuple, list)) or len(head) != 2:
         raise DataError("head must be the pair (weight, bias) of the model's last layer.")
     weight, bias = (as_array(part, "head", np.float64) for part in head)

@@ -235,8 +235,10 @@ class Calibrator(ABC):
         check_row_order(logits, labels)
         targets = check_labels(labels, n_samples, n_classes, names)
         check_indices(logits, class_names, targets)
-        inputs = self._required_features(features, n_samples)
-        layer = self._required_head(head, n_classes, inputs)
+        inputs = self._features(features, n_samples)
+        layer = None
+        if "head" in self.needs and inputs is not None:
+            layer = check_head(head, n_classes, inputs.shape[1], self.id)
         seen = sigmoid_warnings(values) if kind == "logits" else []
         seen += mask_warnings(scores)
         self.n_classes = None
@@ -330,7 +332,7 @@ class Calibrator(ABC):
             check_one_column(values)
         names = check_names(logits, class_names, values.shape)
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
-        inputs = self._required_features(features, len(scores), self._feature_width)
+        inputs = self._features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
             output = convert(rescaled(scores, self._scale), inputs)
             if not type(self).__module__.startswith("calgrid."):
@@ -428,6 +430,12 @@ class Calibrator(ABC):
         """Return checked logits ``(N, K)`` with row maximum 0."""
         return check_logits(logits, n_classes)
 
+    def _features(self, features: Any, n_samples: int, width: int | None = None) -> Array | None:
+        """Return checked features ``(N, d)``; None for a calibrator that needs none."""
+        if "features" not in self.needs:
+            return None
+        return check_features(features, n_samples, width, self.id)
+
     def _fit_noted(
         self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None
     ) -> dict[str, Any]:
@@ -447,28 +455,6 @@ class Calibrator(ABC):
                 f"Calibrator '{self.id}' is not fitted; call fit(logits, labels) first, or load a "
                 "file."
             )
-
-    def _required_features(
-        self, features: Any, n_samples: int, width: int | None = None
-    ) -> Array | None:
-        if "features" not in self.needs:
-            return None
-        if features is None:
-            raise DataError(
-                f"Calibrator '{self.id}' needs features (N, d); export the penultimate layer's "
-                "output too."
-            )
-        return check_features(features, n_samples, width)
-
-    def _required_head(self, head: Any, n_classes: int, features: Array | None) -> Head | None:
-        if "head" not in self.needs or features is None:
-            return None
-        if head is None:
-            raise DataError(
-                f"Calibrator '{self.id}' needs head (weight, bias); export the model's last layer "
-                "too."
-            )
-        return check_head(head, n_classes, features.shape[1])
 
     @abstractmethod
     def _fit(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import Array, History, Labels, Mask, namespace, softmax
+from calgrid.calibrators._probabilities import Array, History, Labels, namespace, softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators.base import Head, no_module
@@ -163,7 +163,13 @@ class Smart(FullBatchNetwork):
             xp = namespace(values)
             values = xp.where(xp.isfinite(values), values, mean)
             if xp is np:
-                self._note_clamped((values < lowest) | (values > highest))
+                outside = ((values < lowest) | (values > highest)).any(axis=0)
+                self.share_clamped = float(outside.mean())
+                if self.share_clamped > 0.0:
+                    log(
+                        f"smart: {self.share_clamped:.2%} of {len(outside)} inputs are outside the "
+                        "range of the fit: clamped."
+                    )
             values = xp.clip(values, lowest, highest)
         return super()._temperature(values)
 
@@ -210,15 +216,6 @@ class Smart(FullBatchNetwork):
                 network.predict_proba(scores[inside]), labels[inside]
             )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
-
-    def _note_clamped(self, outside: Mask) -> None:
-        """Store and log the share of samples with an input ``(D, N)`` outside the range."""
-        self.share_clamped = float(outside.any(axis=0).mean())
-        if self.share_clamped > 0.0:
-            log(
-                f"smart: {self.share_clamped:.2%} of {outside.shape[1]} inputs are outside the "
-                "range of the fit: clamped."
-            )
 
     def module(self) -> Any:
         """As of the base class; ConfigError for the indicator ``max_logit``."""

@@ -189,10 +189,8 @@ class CalibratedModule(nn.Module):
                 f"{self.reason.rstrip('.')}, without tracing, export or compilation, which would "
                 "store its output as a constant."
             )
-        array = self.calibrator.predict_proba(
-            _array(logits), None if features is None else _array(features)
-        )
-        return torch.from_numpy(array).to(logits)
+        given = None if features is None else features.cpu()
+        return torch.from_numpy(self.calibrator.predict_proba(logits.cpu(), given)).to(logits)
 
     def _check(self, values: Tensor) -> None:
         """Raise DataError for numbers of another shape than those of the fit, or of another kind,
@@ -217,30 +215,18 @@ class CalibratedModule(nn.Module):
         least, most = rows.min(), rows.max()
         off = (rows.sum(dim=1) - 1).abs().max()
         if calibrator.kind == "probabilities":
-            self._check_probabilities(least, most, off)
-        elif calibrator.binary:
-            in_unit = least >= -PROBABILITY_TOLERANCE and most <= 1 + PROBABILITY_TOLERANCE
+            in_unit = least >= 0 and most <= 1 + ROW_SUM_TOLERANCE
+            if not (in_unit and (calibrator.binary or off <= ROW_SUM_TOLERANCE)):
+                raise DataError(
+                    "The model returns numbers outside [0, 1] or rows that do not sum to 1, but "
+                    "the calibrator was fitted on probabilities; add the softmax of the fit."
+                )
+            return
+        looks_alike = bool(off <= PROBABILITY_TOLERANCE)
+        if calibrator.binary:
             # a few logits lie between 0 and 1 by chance
-            self._refuse_probabilities(in_unit and len(rows) >= FEWEST_ROUNDED)
-        else:
-            in_unit = least >= -PROBABILITY_TOLERANCE
-            self._refuse_probabilities(in_unit and off <= PROBABILITY_TOLERANCE)
-
-    def _check_probabilities(self, least: Tensor, most: Tensor, off: Tensor) -> None:
-        """Raise DataError unless these extremes are those of probabilities, and sums are close to
-        1.
-        """
-        in_unit = least >= 0 and most <= 1 + ROW_SUM_TOLERANCE
-        sums = self.calibrator.binary or off <= ROW_SUM_TOLERANCE
-        if not (in_unit and sums):
-            raise DataError(
-                "The model returns numbers outside [0, 1] or rows that do not sum to 1, but the "
-                "calibrator was fitted on probabilities; add the softmax of the fit."
-            )
-
-    def _refuse_probabilities(self, found: Any) -> None:
-        """Raise DataError if the model returns probabilities in the place of logits."""
-        if found:
+            looks_alike = len(rows) >= FEWEST_ROUNDED and bool(most <= 1 + PROBABILITY_TOLERANCE)
+        if looks_alike and least >= -PROBABILITY_TOLERANCE:
             raise DataError(
                 "The model returns probabilities, but the calibrator was fitted on logits; remove "
                 "its softmax."
@@ -250,8 +236,3 @@ class CalibratedModule(nn.Module):
 def is_recorded() -> bool:
     """Whether PyTorch traces, exports or compiles, so that values cannot be checked."""
     return bool(is_tracing()) or torch.compiler.is_compiling()
-
-
-def _array(values: Tensor) -> np.ndarray:
-    """Tensor of any floating dtype and device as a float64 array."""
-    return values.double().cpu().numpy()

@@ -168,14 +168,6 @@ def smooth_cells(confidence: Floats) -> tuple[Floats, Places]:
     return positions, cell
 
 
-def _mean_tails(predictions: Predictions, confidence: Floats) -> Floats:
-    """What errors at some confidences (E,) add to N times the AURC, the mean over ties, (E,)."""
-    n, ascending = predictions.n_samples, predictions.confidence[predictions.order]
-    area = np.append(0, np.cumsum(harmonic_tails(n)))
-    begin, end = (n - np.searchsorted(ascending, confidence, side) for side in ("right", "left"))
-    return (area[end] - area[begin]) / (end - begin)
-
-
 def added_errors(
     predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> tuple[dict[str, Floats], Floats]:
@@ -216,7 +208,11 @@ def added_errors(
         beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
         of_sample["nll_refinement"] = beta * of_sample["nll"]
         of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
-    of_sample["aurc"] = _mean_tails(predictions, predictions.confidence[picked])
+    # the mean over ties of what an error there adds to N times the AURC
+    ascending, there = predictions.confidence[predictions.order], predictions.confidence[picked]
+    area = np.append(0, np.cumsum(harmonic_tails(n)))
+    begin, end = (n - np.searchsorted(ascending, there, side) for side in ("right", "left"))
+    of_sample["aurc"] = (area[end] - area[begin]) / (end - begin)
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count

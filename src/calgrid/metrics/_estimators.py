@@ -28,7 +28,7 @@ from calgrid.metrics import (
 from calgrid.metrics._chance import BINNED, smooth_cells
 from calgrid.metrics._inputs import Floats, Predictions
 from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
-from calgrid.metrics.failure import Confidences, sorted_correct
+from calgrid.metrics.failure import Confidences
 from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_SLOW, Metric
 
@@ -249,14 +249,14 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
     """Estimator of the errors of equal-width and equal-mass bins and of failure prediction, all
     from cumulative sums in ascending order of confidence.
     """
-    confidence, correct = sorted_correct(predictions)
-    residual, n = confidence - correct, predictions.n_samples
-    ends = predictions.tie_ends
+    order, ends, n = predictions.order, predictions.tie_ends, predictions.n_samples
+    confidence, correct = predictions.confidence[order], predictions.correct[order]
+    residual = confidence - correct
     borders = binning.bin_borders(confidence, n_bins)
     binned = _binned(predictions, n_bins)
 
     def estimate(weights: Floats) -> Draws:
-        draws = np.take(weights, predictions.order, axis=1).astype(np.int64)
+        draws = np.take(weights, order, axis=1).astype(np.int64)
         ranks = _weighted.Ranks(_weighted.cumulative_draws(draws))
         drawn_correct, drawn = (
             _weighted.Carried(values, draws, 0, _weighted.cumulative_draws(draws, values))

@@ -119,28 +119,16 @@ class Carried(NamedTuple):
         return np.hstack([np.zeros_like(last), self.cumulated[row, holders] + partial, last])
 
 
-def carry(weights: Floats, values: Floats) -> Carried:
-    """``values`` (N,) of samples in resamples with ``weights`` (R, N)."""
-    return Carried(values, weights, 0, cumulative(weights * values))
-
-
 def noise(carried: Carried) -> Carried:
     """Difference between resamples and sample, zero in the mean."""
     return carried._replace(less=1, cumulated=carried.cumulated - cumulative(carried.values[None]))
 
 
-def equal_runs(n: int, n_bins: int) -> Floats:
-    """Inner edges (M - 1,) of M runs of n samples whose lengths differ by at most one, longer ones
-    first.
-    """
-    length, longer = divmod(n, n_bins)
-    first = np.arange(1, n_bins)
-    return (first * length + np.minimum(first, longer)).astype(np.float64)
-
-
 def run_gaps(cumulated: Floats, ranks: Ranks, n_bins: int, ends: Places) -> Floats:
-    """Sum of values in each of M equal runs of each resample, (R, M); of tied samples each has
-    their mean, so that their order does not matter.
+    """Sum of values in each of M runs of each resample, (R, M).
+
+    Lengths of runs differ by at most one, longer ones first; of tied samples each has their mean,
+    so that their order does not matter.
 
     Parameters
     ----------
@@ -148,7 +136,9 @@ def run_gaps(cumulated: Floats, ranks: Ranks, n_bins: int, ends: Places) -> Floa
     ends : position after the last of each run of tied samples, (G,).
     """
     n = cumulated.shape[1] - 1
-    inner = equal_runs(n, n_bins)
+    length, longer = divmod(n, n_bins)
+    runs = np.arange(1, n_bins)
+    inner = (runs * length + np.minimum(runs, longer)).astype(np.float64)
     # with more bins than samples, the last edges are behind the last sample
     holders = np.minimum(ranks.holders(inner), n - 1)
     tie = np.searchsorted(ends, holders, side="right")
@@ -258,9 +248,9 @@ def share_kept(
     """Fraction of negatives at or above the largest threshold that keeps at least 95 % of the
     positives, (R,).
 
-    Arguments as in :func:`auroc`.
+    Arguments as in :func:`auroc`. In integer arithmetic, because 0.95 * n may be rounded up.
     """
-    rank = np.array([len(positive) - _needed(len(positive))], dtype=np.float64)
+    rank = np.array([len(positive) - math.ceil(95 * len(positive) / 100)], dtype=np.float64)
     threshold = positive[Ranks(positives_before).holders(rank)]
     position = np.searchsorted(negative, threshold, side="left")
     below = np.take_along_axis(negatives_before, position, axis=1)[:, 0]
@@ -275,7 +265,7 @@ def share_flagged(
 
     Arguments as in :func:`share_kept`.
     """
-    rank = np.array([_needed(len(negative)) - 1], dtype=np.float64)
+    rank = np.array([math.ceil(95 * len(negative) / 100) - 1], dtype=np.float64)
     threshold = negative[Ranks(negatives_before).holders(rank)]
     position = np.searchsorted(positive, threshold, side="right")
     return np.take_along_axis(positives_before, position, axis=1)[:, 0] / len(positive)
@@ -314,10 +304,3 @@ def _before(
 def _mean_precision(before: Floats, hits: Floats, others: Floats) -> Floats:
     precision = np.divide(hits, hits + others, out=np.zeros_like(hits), where=hits > 0)
     return np.einsum("rn,rn->r", np.diff(before, axis=1), precision) / before[:, -1]
-
-
-def _needed(n: int) -> int:
-    """Smallest integer of at least 95 % of ``n``, in integer arithmetic because 0.95 * n may be
-    rounded up.
-    """
-    return math.ceil(95 * n / 100)

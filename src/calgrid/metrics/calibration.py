@@ -201,8 +201,10 @@ def ece_sweep(
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
     predictions = check_probabilities(probs, labels)
     weights = np.ones((1, predictions.n_samples))
-    right = _weighted.carry(weights, predictions.correct[predictions.order])
-    residual = _weighted.carry(weights, _sorted_residual(predictions))
+    right, residual = (
+        _weighted.Carried(values, weights, 0, cumulative(weights * values))
+        for values in (predictions.correct[predictions.order], _sorted_residual(predictions))
+    )
     (errors,) = _weighted.sweep(right, Ranks(cumulative(weights)), (residual,), norm)
     return float(errors[0])
 

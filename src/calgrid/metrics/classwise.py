@@ -27,7 +27,7 @@ class ClasswiseBins:
         self._label_probs = predictions.label_probs
         n, k = self._probs.shape
         sample, cell, p = _above_first(predictions, n_bins)
-        label_cell = _label_cells(predictions, n_bins)
+        label_cell = predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)
 
         def cells(value: Floats, row: Places, where: Places) -> sparse.csr_array:
             return sparse.csr_array((value, (row, where)), shape=(k * n_bins, n))
@@ -81,7 +81,11 @@ def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
     count, confidence = per_cell(cell), per_cell(cell, p)
     count[:, 0] += n - count.sum(axis=1)
     confidence[:, 0] += predictions.probs.sum(axis=0) - confidence.sum(axis=1)
-    return BinSums(count, confidence, per_cell(_label_cells(predictions, n_bins)))
+    return BinSums(
+        count,
+        confidence,
+        per_cell(predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)),
+    )
 
 
 def _above_first(predictions: Predictions, n_bins: int) -> tuple[Places, Places, Floats]:
@@ -91,7 +95,3 @@ def _above_first(predictions: Predictions, n_bins: int) -> tuple[Places, Places,
     sample, column = np.divmod(place, predictions.probs.shape[1])
     p = flat[place]
     return sample, column * n_bins + bin_index(p, n_bins), p
-
-
-def _label_cells(predictions: Predictions, n_bins: int) -> Places:
-    return predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)

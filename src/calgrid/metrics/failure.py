@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calgrid.metrics._inputs import Floats, Places, Predictions, Probabilities, check_probabilities
+from calgrid.metrics._inputs import Floats, Places, Probabilities, check_probabilities
 from calgrid.metrics._weighted import cumulative
 
 
@@ -171,14 +171,9 @@ def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> 
 
 def _confidences(probs: Probabilities, labels: ArrayLike) -> Confidences:
     predictions = check_probabilities(probs, labels)
-    _, correct = sorted_correct(predictions)
+    correct = predictions.correct[predictions.order]
     sums = cumulative(np.vstack([np.ones_like(correct), correct]))
     return Confidences(predictions.tie_ends, correct, sums[:1], sums[1:])
-
-
-def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
-    """Confidence and correctness, each (N,), in ascending order of confidence."""
-    return predictions.confidence[predictions.order], predictions.correct[predictions.order]
 
 
 def harmonic_tails(n: int) -> Floats:
