@@ -66,9 +66,7 @@ class Clipping(SoftmaxCalibrator):
         trials += [trial(c) for c in fine]
         objective, minus_threshold, kept = min(each for each in trials if each[2] > least)
         self.threshold = -minus_threshold
-        warnings = []
-        if below == 0:
-            warnings = end_of_grid("threshold", self.threshold, (fine[0], np.inf))
+        grid = (fine[0], np.inf)
         return {
             "n_tried": len(trials),
             "accuracy_unclipped": unclipped,
@@ -76,5 +74,5 @@ class Clipping(SoftmaxCalibrator):
             "clipped": True,
             "threshold": self.threshold,
             "objective": objective,
-            "warnings": warnings,
+            "warnings": end_of_grid("threshold", self.threshold, grid) if below == 0 else [],
         }

@@ -500,22 +500,20 @@ def fit_linear(
     weight = values[:, 0] if is_diagonal else values[:, :-1]
     limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
     at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
-    history: History = {
+    largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
+    at_end = (
+        f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
+        "beyond."
+    )
+    unfinished = (
+        f"after {steps} steps the largest component of the gradient is {gradient_norm:.1e}, above "
+        f"{largest:.0e}"
+    )
+    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
         "loss": loss,
         "nll": loss - float((ridge * (values - goal.flat()) ** 2).sum()),
         "iterations": steps,
         "gradient_norm": gradient_norm,
-        "warnings": [],
+        "warnings": [at_end] if at_bound else [],
+        "unconverged": unfinished if gradient_norm > largest else "",
     }
-    if at_bound:
-        history["warnings"] = [
-            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
-            "beyond."
-        ]
-    largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
-    if gradient_norm > largest:
-        history["unconverged"] = (
-            f"after {steps} steps the largest component of the gradient is {gradient_norm:.1e}, "
-            f"above {largest:.0e}"
-        )
-    return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), history

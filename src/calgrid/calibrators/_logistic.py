@@ -82,15 +82,14 @@ def fit_held(fit: Callable[[float], LogisticFit], ridge: float) -> LogisticFit:
 
 def note(fit: LogisticFit) -> History:
     """Return the entries of a ``fit_history`` about a fit of correctness to the confidence."""
-    found: History = {}
-    if fit.separable:
-        found["warnings"] = [
-            "All predictions are right, or all are wrong, or the confidence separates them: only a "
-            "penalty holds the map near the identity."
-        ]
-    if not fit.converged:
-        found["unconverged"] = STEPS_TAKEN
-    return found
+    separated = (
+        "All predictions are right, or all are wrong, or the confidence separates them: only a "
+        "penalty holds the map near the identity."
+    )
+    return {
+        "warnings": [separated] if fit.separable else [],
+        "unconverged": "" if fit.converged else STEPS_TAKEN,
+    }
 
 
 def notes(fits: Sequence[Any], n_classes: int) -> History:
@@ -99,15 +98,15 @@ def notes(fits: Sequence[Any], n_classes: int) -> History:
     """
     separable = sum(fit.separable for fit in fits)
     unconverged = sum(not fit.converged for fit in fits)
-    found: History = {}
-    if separable:
-        found["warnings"] = [
-            f"The probability of {separable} of {n_classes} classes separates their samples from "
-            "the others: only a penalty holds their maps near the identity."
-        ]
-    if unconverged:
-        found["unconverged"] = f"in {unconverged} of {n_classes} classes {STEPS_TAKEN}"
-    return found
+    separated = (
+        f"The probability of {separable} of {n_classes} classes separates their samples from the "
+        "others: only a penalty holds their maps near the identity."
+    )
+    unfinished = f"in {unconverged} of {n_classes} classes {STEPS_TAKEN}"
+    return {
+        "warnings": [separated] if separable else [],
+        "unconverged": unfinished if unconverged else "",
+    }
 
 
 def _loss(

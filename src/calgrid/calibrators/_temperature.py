@@ -103,17 +103,15 @@ def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np
     """
     at_lower = temperature <= bounds[0] * (1.0 + AT_BOUND)
     at_bound = at_lower | (temperature >= bounds[1] * (1.0 - AT_BOUND))
-    warnings = []
-    if at_bound.any():
-        warnings.append(
-            f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest "
-            "or largest allowed."
-        )
+    warning = (
+        f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or "
+        "largest allowed."
+    )
     return {
         "temperature_min": float(temperature.min()),
         "temperature_mean": float(temperature.mean()),
         "temperature_max": float(temperature.max()),
-        "warnings": warnings,
+        "warnings": [warning] if at_bound.any() else [],
     }
 
 

@@ -3,7 +3,7 @@
 import importlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -293,7 +293,7 @@ class Calibrator(ABC):
         ConfigError : the code of a plugin fails, or changes predictions although it says that it
             does not (``keeps_argmax``).
         """
-        return self._predicted(logits, features, kind, class_names, self._only_probabilities).probs
+        return self.predict_output(logits, features, kind=kind, class_names=class_names).probs
 
     def predict_output(
         self,
@@ -308,17 +308,6 @@ class Calibrator(ABC):
 
         Parameters and errors as in :meth:`predict_proba`.
         """
-        return self._predicted(logits, features, kind, class_names, self._output)
-
-    def _predicted(
-        self,
-        logits: Any,
-        features: Any,
-        kind: str | None,
-        class_names: Sequence[str | int] | None,
-        convert: Callable[[Array, Array | None], Output],
-    ) -> Output:
-        """Return the checked output of ``convert`` for checked input."""
         self._require_fitted()
         chosen = kind or self.kind
         if np.ndim(logits) == 1 and self.n_classes != 2:
@@ -334,7 +323,7 @@ class Calibrator(ABC):
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
         inputs = self._features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
-            output = convert(rescaled(scores, self._scale), inputs)
+            output = self._output(rescaled(scores, self._scale), inputs)
             if not type(self).__module__.startswith("calgrid."):
                 _check_output(output.probs, scores.shape)
         if not self.maps_impossible:
@@ -343,21 +332,16 @@ class Calibrator(ABC):
             if logs is not None and scores.min() == -np.inf:
                 logs[scores == -np.inf] = -np.inf
             output = Output(probabilities, logs)
-        self._check_claim(scores, output.probs)
+        if self.registered["keeps_argmax"]:
+            predicted = scores.argmax(axis=1)[:, None]
+            kept = np.take_along_axis(output.probs, predicted, axis=1)[:, 0]
+            changed = kept < output.probs.max(axis=1) * (1.0 - ROUNDING)
+            if changed.any():
+                raise ConfigError(
+                    f"{shown(type(self).__module__)} says keeps_argmax=True, but its probabilities "
+                    f"change {changed.sum()} of {len(changed)} predictions; correct one of the two."
+                )
         return output
-
-    def _check_claim(self, scores: Array, probabilities: Array) -> None:
-        """Raise ConfigError if predictions change although ``keeps_argmax`` is true."""
-        if not self.registered["keeps_argmax"]:
-            return
-        predicted = scores.argmax(axis=1)[:, None]
-        kept = np.take_along_axis(probabilities, predicted, axis=1)[:, 0]
-        changed = kept < probabilities.max(axis=1) * (1.0 - ROUNDING)
-        if changed.any():
-            raise ConfigError(
-                f"{shown(type(self).__module__)} says keeps_argmax=True, but its probabilities "
-                f"change {changed.sum()} of {len(changed)} predictions; correct one of the two."
-            )
 
     def module(self) -> Any:
         """Return the fitted map as a :class:`torch.nn.Module`, logits (or probabilities, as of the
@@ -461,7 +445,7 @@ class Calibrator(ABC):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         """Fit, and return the ``fit_history``; ``unconverged`` in it says why an optimiser stopped
-        before its end, and becomes a warning and ``converged``.
+        before its end, if it is not empty, and becomes a warning and ``converged``.
         """
 
     @abstractmethod
@@ -472,12 +456,9 @@ class Calibrator(ABC):
         :func:`calgrid.calibrators._probabilities.namespace`.
         """
 
-    def _only_probabilities(self, logits: Array, features: Array | None) -> Output:
-        return Output(self._transform(logits, features))
-
     def _output(self, logits: Array, features: Array | None) -> Output:
         """Return probabilities, with logarithms if the map has more exact ones than theirs."""
-        return self._only_probabilities(logits, features)
+        return Output(self._transform(logits, features))
 
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return the fitted arrays from which :meth:`_load_state` restores the same output to the

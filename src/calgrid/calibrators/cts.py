@@ -106,10 +106,8 @@ class ClassTemperatures:
         total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
         first, first_class, second, second_class = two_largest(scaled)
         self._total[samples] = total
-        self._first[samples] = first
-        self._first_class[samples] = first_class
-        self._second[samples] = second
-        self._second_class[samples] = second_class
+        self._first[samples], self._first_class[samples] = first, first_class
+        self._second[samples], self._second_class[samples] = second, second_class
 
     def current(self) -> tuple[float, int]:
         """Return the calibration error and the number of correct predictions at the current

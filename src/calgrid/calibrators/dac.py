@@ -75,7 +75,8 @@ class DensityAwareCalibration(SoftmaxCalibrator):
         found = min((result.x, start, unchanged), key=lambda weights: objective(weights)[0])
         self.w_0 = single.temperature * float(found[0])
         self.weights = single.temperature * found[1:] / unit
-        history = {
+        return {
+            "unconverged": "" if result.success else str(result.message),
             "w_0": self.w_0,
             "weights": self.weights.tolist(),
             "loss": objective(found)[0],
@@ -84,7 +85,6 @@ class DensityAwareCalibration(SoftmaxCalibrator):
             "n_infinite_loss": int((~possible).sum()),
             **temperature_range(self.temperature(distances), tuple(self.bounds.tolist())),
         }
-        return history if result.success else {**history, "unconverged": str(result.message)}
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return logits / self.temperature(cast(Array, features))[:, None]

@@ -229,13 +229,9 @@ class GroupTemperatureScaling(Calibrator):
         if self._loss(softmax(used[0] * self._scale), used[1]) < self._loss(averaged, used[1]):
             self.parameters[:] = self._unchanged()
             warnings = [KEPT]
-        unconverged = {}
-        if unfinished:
-            unconverged["unconverged"] = (
-                f"the search for {unfinished} of {len(loss)} partitions took {MAX_ITERATIONS} steps"
-            )
+        steps = f"the search for {unfinished} of {len(loss)} partitions took {MAX_ITERATIONS} steps"
         return {
-            **unconverged,
+            "unconverged": steps if unfinished else "",
             "partition_loss": float(loss.mean()),
             "n_groups_fitted": fitted,
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,

@@ -92,9 +92,9 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
         self.weights = result.x if result.fun < start_loss else start
         over_samples = temperature_range(self.temperature(used), tuple(self.bounds.tolist()))
         largest = float(np.abs(result.jac).max())
-        if largest > LOOSE * GRADIENT_TOLERANCE:
-            over_samples["unconverged"] = f"the largest component of the gradient is {largest:.1e}"
+        unfinished = f"the largest component of the gradient is {largest:.1e}"
         return {
+            "unconverged": unfinished if largest > LOOSE * GRADIENT_TOLERANCE else "",
             "w": float(self.weights[0]),
             "b": float(self.weights[1]),
             "loss": min(float(result.fun), start_loss),
