@@ -57,11 +57,11 @@ class OneVsAllMap(Calibrator):
     ) -> History:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
-        points, rates = [], []
-        for k in self.classes:
-            of_class = self.fit_map(np.ascontiguousarray(probabilities[:, k]), labels == k)
-            points.append(of_class[0])
-            rates.append(of_class[1])
+        fits = [
+            self.fit_map(np.ascontiguousarray(probabilities[:, k]), labels == k)
+            for k in self.classes
+        ]
+        points, rates = zip(*fits, strict=True)
         self.points = padded(points, max(map(len, points)), np.inf)
         self.rates = padded(rates, max(map(len, rates)))
         history = {"n_absent": logits.shape[1] - len(self.classes)}
