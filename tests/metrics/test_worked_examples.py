@@ -75,7 +75,8 @@ def test_kernel_error_of_ten_samples():
     predictions = metrics.check_probabilities(*A)
     residual = (predictions.confidence - predictions.correct) / 10
     nodes = residual @ kernel.node_shares(predictions.confidence)
-    assert kernel.smoothed(nodes[None], np.array([0.05])) == pytest.approx(0.1430567, abs=5e-7)
+    smooth = kernel.smoothed(kernel.spectrum(nodes[None]), np.array([0.05]))
+    assert smooth == pytest.approx(0.1430567, abs=5e-7)
 
 
 @pytest.mark.parametrize(

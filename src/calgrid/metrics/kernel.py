@@ -62,11 +62,6 @@ def node_shares(confidence: Floats) -> sparse.csr_array:
     )
 
 
-def smoothed(nodes: Floats, bandwidth: Floats) -> Floats:
-    """smECE_s, (R,), of residuals on the nodes (R, NODES) at one bandwidth s each, (R,)."""
-    return _smoothed(_spectrum(nodes), bandwidth)
-
-
 def fixed_points(nodes: Floats) -> Floats:
     """The s at which smECE_s = s, (R,), of residuals on the nodes (R, NODES).
 
@@ -74,18 +69,18 @@ def fixed_points(nodes: Floats) -> Floats:
     because smECE_s decreases. Solved within these limits by false position (Anderson and Björck,
     1973).
     """
-    spectrum = _spectrum(nodes)
-    low = np.abs(spectrum[:, 0])
-    high = _smoothed(spectrum, low)
+    cosines = spectrum(nodes)
+    low = np.abs(cosines[:, 0])
+    high = smoothed(cosines, low)
     # smECE_s - s at both limits; its slope is at most -1, so it bounds the error in s
-    above, below = high - low, _smoothed(spectrum, high) - high
+    above, below = high - low, smoothed(cosines, high) - high
     result = np.where(above <= TOLERANCE, low, high)
     rows = np.flatnonzero((above > TOLERANCE) & (below < -TOLERANCE))
     low, high, above, below = low[rows], high[rows], above[rows], below[rows]
     moved = np.zeros(len(rows))
     for _ in range(STEPS):
         middle = low + (high - low) * above / (above - below)
-        rest = _smoothed(spectrum[rows], middle) - middle
+        rest = smoothed(cosines[rows], middle) - middle
         result[rows] = middle
         up = rest > 0
         # reduce the weight of a limit that stays twice, for faster convergence
@@ -102,7 +97,7 @@ def fixed_points(nodes: Floats) -> Floats:
     return np.minimum(result, np.abs(nodes).sum(axis=1))
 
 
-def _spectrum(nodes: Floats) -> Floats:
+def spectrum(nodes: Floats) -> Floats:
     """Cosine coefficients (R, POINTS) of residuals on the nodes, corrected for the blur of linear
     interpolation.
 
@@ -112,9 +107,10 @@ def _spectrum(nodes: Floats) -> Floats:
     return fft.dct(nodes, type=2, axis=1)[:, :POINTS] / 2 / np.sinc(wave / (2 * NODES)) ** 2
 
 
-def _smoothed(spectrum: Floats, bandwidth: Floats) -> Floats:
+def smoothed(cosines: Floats, bandwidth: Floats) -> Floats:
+    """smECE_s, (R,), of :func:`spectrum` (R, POINTS) at one bandwidth s each, (R,)."""
     narrowest = np.pi * bandwidth.min(initial=1.0)
     count = int(min(FARTHEST / max(narrowest, TOLERANCE) + 1, POINTS))
     damped = np.exp(-0.5 * (np.pi * np.arange(count) * bandwidth[:, None]) ** 2)
-    damped *= spectrum[:, :count]
+    damped *= cosines[:, :count]
     return np.abs(fft.dct(damped, type=3, n=POINTS, axis=1)).mean(axis=1)
