@@ -43,7 +43,7 @@ def drawn():
     ],
 )
 def test_scores_of_the_worked_example_in_any_order_of_classes(name, options, expected):
-    function = SCORES[name].function
+    function = SCORES[name].scores
     order = [2, 0, 3, 1]
     np.testing.assert_allclose(function(Ranked.of(PROBS), U, **options)[0], expected, atol=1e-12)
     shuffled = function(Ranked.of(PROBS[:, order]), U, **options)[0]
@@ -52,7 +52,7 @@ def test_scores_of_the_worked_example_in_any_order_of_classes(name, options, exp
 
 def test_aps_without_randomness_is_the_cumulative_sum():
     np.testing.assert_allclose(
-        SCORES["aps"].function(Ranked.of(PROBS), np.ones(1))[0], [0.5, 0.8, 0.95, 1.0]
+        SCORES["aps"].scores(Ranked.of(PROBS), np.ones(1))[0], [0.5, 0.8, 0.95, 1.0]
     )
 
 
@@ -109,7 +109,7 @@ def test_raps_without_a_penalty_or_with_all_ranks_free_is_aps(drawn):
     ranked, u = Ranked.of(drawn[0]), drawn[2]
     for penalty, free in ((0.0, 0), (0.5, 6)):
         np.testing.assert_array_equal(
-            SCORES["raps"].function(ranked, u, penalty, free), SCORES["aps"].function(ranked, u)
+            SCORES["raps"].scores(ranked, u, penalty, free), SCORES["aps"].scores(ranked, u)
         )
 
 
@@ -130,7 +130,7 @@ def test_penalties_are_chosen_by_the_size_on_the_tuning_rows(drawn):
     tuning = slice(0, 1200)
     sizes = {}
     for penalty in SCORES["saps"].penalties:
-        scores = SCORES["saps"].function(Ranked.of(probs[tuning]), u[tuning], penalty)
+        scores = SCORES["saps"].scores(Ranked.of(probs[tuning]), u[tuning], penalty)
         threshold = np.sort(scores[np.arange(1200), labels[tuning]])[1081 - 1]
         sizes[penalty] = (scores <= threshold).sum(axis=1).mean()
     assert rule.penalty == min(sizes, key=sizes.get)

@@ -64,18 +64,22 @@ class SetScore:
     Attributes
     ----------
     id : name in a study.
-    function : ``function(ranked, u, penalty, free)``, scores ``(N, K)``; u is ``(N, 1)``.
+    formula : ``formula(ranked, u, penalty, free)`` with u ``(N, 1)``: scores ``(N, K)``.
     summary, source : formula and paper; p are sorted probabilities, o the rank of the class.
     penalties : values among which the mean size on separate rows chooses; none without a penalty.
     frees : whether ranks up to a quantile of the labels' ranks are free of the penalty.
     """
 
     id: str
-    function: Callable[..., Floats]
+    formula: Callable[[Ranked, Floats, float, int], Floats]
     summary: str
     source: str
     penalties: Sequence[float] = ()
     frees: bool = False
+
+    def scores(self, ranked: Ranked, u: Floats, penalty: float = 0.0, free: int = 0) -> Floats:
+        """Return the scores of all classes ``(N, K)`` with random numbers u ``(N,)``."""
+        return self.formula(ranked, u[:, None], penalty, free)
 
 
 #: identifier -> score
@@ -150,7 +154,7 @@ class SetRule:
 
     def scores(self, ranked: Ranked, u: Floats) -> Floats:
         """Return the scores of all classes ``(N, K)``."""
-        return SCORES[self.score].function(ranked, u[:, None], self.penalty, self.free)
+        return SCORES[self.score].scores(ranked, u, self.penalty, self.free)
 
 
 def conformal_quantile(values: Floats, alpha: float) -> float:
