@@ -99,7 +99,7 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(
 ):
     """Steps 3 and 9 of three a epoch are ends of epochs, the others lie within one."""
     undisturbed = run(make_spec(method), prepared, tmp_path / "whole")
-    for steps in (1, 3, 4, 8):
+    for steps in (1, 3, 8):
         folder = tmp_path / f"broken at {steps}"
         folder.mkdir()
         with pytest.raises(StoppedError):
