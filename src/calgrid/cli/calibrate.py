@@ -58,7 +58,7 @@ def calibrate(options: argparse.Namespace) -> None:
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     content: dict[str, Any] = {}
-    calibrator, ranking = None, list[Ranked]()
+    calibrator = None
     if options.load:
         calibrator = _loaded(options, names)
         target = _target(options, calibrator.class_names, calibrator.n_classes)
@@ -80,24 +80,23 @@ def calibrate(options: argparse.Namespace) -> None:
         chosen = names[0]
         if _is_ranking(names):
             ranking, refused = _rank(options, names, data, head, target)
+            chosen = choice(ranking).id
             content |= _ranking_content(ranking, refused)
             if not options.json:
                 write(_ranking_text(ranking, refused, len(data), options))
-            chosen = choice(ranking).id
         if target is not None or options.save:
             calibrator = _fitted(options, chosen, data, head)
     if calibrator is not None:
-        of_fit = calibrator.fit_history["warnings"]
-        warn(*_not_said([f"{calibrator.id}: {warning}" for warning in of_fit]))
-        converged = calibrator.fit_history.get("converged", True)
-        content |= {"calibrator": calibrator.id, "converged": converged}
-    if calibrator is not None and target is not None:
-        content["metrics"] = _apply(options, calibrator, target)
-    elif calibrator is not None:
-        require_writable(options.save)
-        calibrator.save(options.save)
-        if not options.json:
-            write(f"{options.save} has {calibrator}; apply it with --load.\n")
+        history = calibrator.fit_history
+        warn(*_not_said([f"{calibrator.id}: {warning}" for warning in history["warnings"]]))
+        content |= {"calibrator": calibrator.id, "converged": history.get("converged", True)}
+        if target is not None:
+            content["metrics"] = _apply(options, calibrator, target)
+        else:
+            require_writable(options.save)
+            calibrator.save(options.save)
+            if not options.json:
+                write(f"{options.save} has {calibrator}; apply it with --load.\n")
     if options.json:
         write_json({**content, "warnings": WARNINGS})
 
@@ -161,10 +160,11 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         ),
     ]
     outputs = {"--save": options.save, "--out": options.out, "--plot": options.plot}
-    for option, path in outputs.items():
-        if path and path.is_dir():
-            raise ConfigError(f"{option} {path} is a folder; give the name of a file.")
-    for is_made, message in mistakes:
+    folders = [
+        (path and path.is_dir(), f"{option} {path} is a folder; give the name of a file.")
+        for option, path in outputs.items()
+    ]
+    for is_made, message in folders + mistakes:
         if is_made:
             raise ConfigError(message)
 
@@ -253,9 +253,8 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
     given = dict(map(_assignment, options.set))
     component = registry.describe("calibrator", id, "--calibrator")
     overrides = component.resolve(given, where="--set")
-    if "seed" not in given:
-        overrides["seed"] = options.seed
-    return build_calibrator(id, **overrides).fit(
+    seed = overrides["seed"] if "seed" in given else options.seed
+    return build_calibrator(id, **{**overrides, "seed": seed}).fit(
         _values(data, options),
         data.label,
         data.features,
@@ -316,9 +315,8 @@ def _rank(
 
 def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
     """Return a ranking for JSON, the best first."""
-    entries = []
-    for entry in ranking:
-        facts = {
+    entries = [
+        {
             "calibrator": entry.id,
             **as_json({"difference": entry.difference}),
             "verdict": entry.verdict,
@@ -327,7 +325,8 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
             "seconds": entry.seconds,
             "metrics": as_json(entry.scores),
         }
-        entries.append(facts)
+        for entry in ranking
+    ]
     facts = {"reference": reference(ranking).id, "choice": choice(ranking).id}
     return {"ranking": entries, **facts, "left_out": dict(refused)}
 
@@ -337,25 +336,22 @@ def _ranking_text(
 ) -> str:
     """Return the ranking as a table, the best first, with the choice and calibrators left out."""
     rank_by = options.rank_by or NLL
-    names_of = [entry.id + ("" if entry.converged else UNCONVERGED) for entry in ranking]
-    width = max(map(len, names_of)) + 2
+    marked = [entry.id + ("" if entry.converged else UNCONVERGED) for entry in ranking]
+    width = max(map(len, marked)) + 2
     shown = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
-    against = reference(ranking)
-    title = f"{rank_by} - {against.id} [interval]"
+    title = f"{rank_by} - {reference(ranking).id} [interval]"
     names = "".join(f"{name:>14s}" for name in shown)
     lines = [
         f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
         f"fit data.",
         f"{'':5s}{'':{width}s}{title:>34s}{names}{'changed':>9s}{'s/fit':>10s}",
     ]
-    for place, (entry, shown_name) in enumerate(zip(ranking, names_of, strict=True), start=1):
-        value, low, high = entry.difference
-        interval = "" if np.isnan(low) else f"[{low:+.5f}, {high:+.5f}]"
-        difference = f"{value:+.5f} {interval:>23s}" if entry.verdict else "reference"
+    for place, (entry, shown_name) in enumerate(zip(ranking, marked, strict=True), start=1):
+        difference = f"{entry.difference.value:+.5f} {interval_text(entry.difference, '+'):>23s}"
         scores = "".join(f"{entry.scores[name].value:>14.5f}" for name in shown)
         lines.append(
-            f"{place:>3d}  {shown_name:{width}s}{difference:>34s}{scores}"
-            f"{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
+            f"{place:>3d}  {shown_name:{width}s}{difference if entry.verdict else 'reference':>34s}"
+            f"{scores}{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
         )
     if not all(entry.converged for entry in ranking):
         lines.append(f"{UNCONVERGED} a fit stopped before it converged; its scores may be better.")
@@ -371,10 +367,10 @@ def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
     """Which calibrator is chosen, and why."""
     against, chosen, best = reference(ranking), choice(ranking), ranking[0]
     if chosen is not against:
-        value, low, high = chosen.difference
         return (
             f"Choice: {chosen.id}, which is significantly better than {against.id}: {rank_by} "
-            f"{value:+.5f} [{low:+.5f}, {high:+.5f}] (Holm's correction)."
+            f"{chosen.difference.value:+.5f} {interval_text(chosen.difference, '+')} (Holm's "
+            "correction)."
         )
     if best is against:
         return f"Choice: {against.id}, the best."
@@ -413,7 +409,8 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
         return {}
     if not options.json:
-        write(f"{_said_text(columns, target.label)}\n{_comparison_text(scores)}")
+        said = [f"{_when(name)}: {says_and_right(o, target.label)}" for name, o in columns.items()]
+        write(f"{'; '.join(said)}\n{_comparison_text(scores)}")
         if calibrator.id != "none" and options.bootstrap:
             write(_verdict_text(options, columns, target.label, scores))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
@@ -442,13 +439,10 @@ def _write(
     if options.out:
         _write_calibrated(options.out, calibrator, target, columns[calibrator.id])
     if options.plot and scores:
-        parts = {}
-        for name, output in columns.items():
-            parts[_when(name)] = (
-                output.probs,
-                target.label,
-                lines_of(output, target.label, scores[name]),
-            )
+        parts = {
+            _when(name): (output.probs, target.label, lines_of(output, target.label, scores[name]))
+            for name, output in columns.items()
+        }
         write_figure(options.plot, parts, options.bins)
 
 
@@ -514,12 +508,6 @@ def _verdict_text(
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}{few}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{accuracy}\n"
     )
-
-
-def _said_text(columns: Mapping[str, Output], labels: np.ndarray) -> str:
-    """``before: says 94.2 %, right 86.5 %; after ts: says 86.6 %, right 86.5 %``."""
-    parts = [f"{_when(name)}: {says_and_right(output, labels)}" for name, output in columns.items()]
-    return "; ".join(parts)
 
 
 def _when(name: str) -> str:

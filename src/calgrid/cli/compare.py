@@ -50,9 +50,10 @@ def compare(options: argparse.Namespace) -> None:
             f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} "
             f"resamples; 1000 are recommended."
         )
-    first = _read(next(iter(methods.values()))[0], options)
-    warn(*of_labels(first, next(iter(methods.values()))[0]))
-    runs: dict[str, list[Output]] = {}
+    first_path = next(iter(methods.values()))[0]
+    first = _read(first_path, options)
+    warn(*of_labels(first, first_path))
+    runs = {}
     for name, paths in methods.items():
         runs[name] = [_output(path, first, options) for path in paths]
     frame = paired_bootstrap(
@@ -65,8 +66,7 @@ def compare(options: argparse.Namespace) -> None:
     )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
-        content = {"differences": rows, "warnings": WARNINGS}
-        write_json(content)
+        write_json({"differences": rows, "warnings": WARNINGS})
     else:
         write(_text(frame, len(first), options.networks))
 
@@ -142,10 +142,10 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
             "\nno verdict: one run of a method says nothing about another run of it; give files of "
             "several seeds, or --networks to ask about these networks alone."
         )
+    without_verdict = frame[(frame["verdict"] == NO_VERDICT) & ~one_run]
     if n_samples < FEWEST_TEST:
         lines.append(f"\nno verdict: a test needs at least {FEWEST_TEST} samples.")
-        return "\n".join(lines) + "\n"
-    without_verdict = frame[(frame["verdict"] == NO_VERDICT) & ~one_run]
+        without_verdict = without_verdict.iloc[:0]
     for row in without_verdict.drop_duplicates("metric").itertuples():
         lines.append(f"\n{row.metric}: no verdict; {_reason(row)}")
     return "\n".join(lines) + "\n"

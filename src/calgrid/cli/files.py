@@ -1,6 +1,7 @@
 """``calgrid metrics``, and what all commands for logits files share."""
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from pathlib import Path
@@ -79,9 +80,9 @@ def calibrator_names(text: str) -> list[str]:
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
     """One line for each reason, with the calibrators that are left out for it."""
-    ids: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = defaultdict(list)
     for id, reason in reasons.items():
-        ids.setdefault(reason.removesuffix("."), []).append(id)
+        ids[reason.removesuffix(".")].append(id)
     return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
 
 
@@ -115,15 +116,15 @@ def as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]
     """Value and interval of each metric; NaN, which JSON lacks, becomes null."""
     written: dict[str, dict[str, float | None]] = {}
     for name, score in scores.items():
-        written[name] = {}
-        for part, value in zip(("value", "ci_low", "ci_high"), score, strict=True):
-            written[name][part] = None if np.isnan(value) else float(value)
+        values = [None if np.isnan(value) else float(value) for value in score]
+        written[name] = dict(zip(("value", "ci_low", "ci_high"), values, strict=True))
     return written
 
 
-def interval_text(score: Estimate) -> str:
-    """The interval in brackets, empty without one."""
-    return "" if np.isnan(score.low) else f"[{score.low:.5f}, {score.high:.5f}]"
+def interval_text(score: Estimate, sign: str = "") -> str:
+    """The interval in brackets, empty without one; ``sign`` ``+`` writes that of all numbers."""
+    low, high = (f"{end:{sign}.5f}" for end in (score.low, score.high))
+    return "" if np.isnan(score.low) else f"[{low}, {high}]"
 
 
 def metrics(options: argparse.Namespace) -> None:
@@ -140,8 +141,7 @@ def metrics(options: argparse.Namespace) -> None:
             probabilities, data.distribution, options, evaluate_soft, bootstrap_soft
         )
     if options.json:
-        content = {**as_json(scores), "warnings": WARNINGS}
-        write_json(content)
+        write_json({**as_json(scores), "warnings": WARNINGS})
         return
     said = says_and_right(probabilities, data.label)
     write(f"{rows_of(data)}, {probabilities.shape[1]} classes: {said}\n")

@@ -7,7 +7,9 @@ import contextlib
 import re
 import warnings
 import zipfile
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +39,24 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 SEPARATOR = re.compile(r"[;\t|]")
 
 
-class Arrays(Mapping[str, np.ndarray]):
-    """Arrays of a file by name; each is read or converted on access, which may raise DataError."""
+class Arrays(UserDict[str, Any]):
+    """Arrays of a file by name; each is converted on access, which may raise DataError.
 
-    def __init__(self, names: Sequence[str], read: Callable[[str], np.ndarray]) -> None:
-        self._names, self._read = names, read
+    Parameters
+    ----------
+    content : name -> an array, or what ``convert(name)`` makes one of.
+    """
+
+    def __init__(
+        self, content: Mapping[str, Any], convert: Callable[[str], np.ndarray] | None = None
+    ) -> None:
+        super().__init__(content)
+        self._convert = convert or self.data.__getitem__
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
+        if name not in self:
             raise KeyError(name)
-        return self._read(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return self._convert(name)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -75,17 +76,17 @@ class Columns(Arrays):
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         # columns without a name are row numbers that pandas wrote
-        names = [name for name in table.column_names if name]
+        names = list(filter(None, table.column_names))
         for name in names:
             refuse_repeated(table, name, path)
-        if LABEL in names and pa.types.is_null(table.field(LABEL).type):
-            names.remove(LABEL)
-        super().__init__(names, self._column)
+        types = {name: table.field(name).type for name in names}
+        if LABEL in types and pa.types.is_null(types[LABEL]):
+            del types[LABEL]
+        super().__init__(types, self._column)
         self.table, self.path = table, path
 
     def _column(self, name: str) -> np.ndarray:
-        content = self.table.field(name).type
-        if pa.types.is_binary(content) or pa.types.is_large_binary(content):
+        if pa.types.is_binary(self.data[name]) or pa.types.is_large_binary(self.data[name]):
             raise DataError(
                 f"Column '{name}' of {self.path} is not text in UTF-8; save it as such."
             )
@@ -110,8 +111,7 @@ class Columns(Arrays):
         without.
         """
         for name in filter(self.__contains__, labels):
-            content = self.table.field(name).type
-            if pa.types.is_dictionary(content) and content.ordered:
+            if pa.types.is_dictionary(self.data[name]) and self.data[name].ordered:
                 column = self.table[name].unify_dictionaries()
                 if column.num_chunks:
                     values = column.chunk(0).dictionary.to_pylist()
@@ -120,28 +120,26 @@ class Columns(Arrays):
 
     def _wrong_cell(self, name: str) -> str:
         """The first text that is no number, with its row, or the type of the column."""
-        content = self.table.field(name).type
-        if pa.types.is_string(content):
+        if pa.types.is_string(self.data[name]):
             for row, text in enumerate(self.table[name].to_pylist()):
                 if not NUMBER.fullmatch(text.strip().lower()):
                     return f"'{visible(text)}' in {row_at(row)}"
-        return str(content)
+        return str(self.data[name])
 
     def floating(self, names: Sequence[str]) -> list[str]:
         """Return those of the names whose columns have a floating-point type."""
-        return [name for name in names if pa.types.is_floating(self.table.field(name).type)]
+        return [name for name in names if pa.types.is_floating(self.data[name])]
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
         """Return numeric columns as (N, K); other columns raise DataError."""
         columns = []
         for name in names:
-            values = self[name]
-            if values.dtype.kind not in "fiu" or values.ndim > 1:
+            columns.append(self[name])
+            if columns[-1].dtype.kind not in "fiu" or columns[-1].ndim > 1:
                 raise DataError(
                     f"Column '{name}' of {self.path} must contain one number per row, it contains "
                     f"{self._wrong_cell(name)}."
                 )
-            columns.append(values)
         return np.column_stack(columns)
 
 
@@ -197,14 +195,11 @@ def _load_npz(path: Path) -> Arrays:
         if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
             raise ValueError("not an .npz archive")
         members = _members(path)
-    names: list[str] = []
-    for member in members:
-        name = member.filename.removesuffix(".npy")
-        if name == member.filename:
-            continue
-        if name in names:
+    files = [member.filename for member in members if member.filename.endswith(".npy")]
+    names = Counter(name.removesuffix(".npy") for name in files)
+    for name, count in names.items():
+        if count > 1:
             raise DataError(f"{path} has several arrays named '{name}'; keep one.")
-        names.append(name)
 
     def read(name: str) -> np.ndarray:
         with _reading(path), np.load(path, allow_pickle=False) as stream:
@@ -221,16 +216,9 @@ def _load_npz(path: Path) -> Arrays:
     return Arrays(names, read)
 
 
-def _load_npy(path: Path) -> Arrays:
+def _load_plain(path: Path, read: Callable[[Path], Mapping[str, np.ndarray]]) -> Arrays:
     with _reading(path):
-        array = np.load(path, allow_pickle=False)
-    return Arrays([UNNAMED], {UNNAMED: array}.__getitem__)
-
-
-def _load_safetensors(path: Path) -> Arrays:
-    with _reading(path):
-        arrays = load_file(path)
-    return Arrays(list(arrays), arrays.__getitem__)
+        return Arrays(read(path))
 
 
 def _load_tensors(path: Path) -> Arrays:
@@ -259,64 +247,54 @@ def _load_tensors(path: Path) -> Arrays:
         content = {UNNAMED: content}
     elif isinstance(content, list) and content and all(map(_is_batch, content)):
         logits, labels = zip(*content, strict=True)
-        parts = (*logits, *labels)
-        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in parts))
+        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in logits + labels))
         with _reading(path):
             content = {"logits": torch.cat(logits), "label": torch.cat(labels)}
     elif isinstance(content, list | tuple) and len(content) == 2:
         content = {"logits": content[0], "label": content[1]}
     elif not isinstance(content, Mapping):
         content = {}
-    readable = {
-        str(name): value
-        for name, value in content.items()
-        if isinstance(value, torch.Tensor | list)
-    }
-    inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
+    readable, inner = {}, []
+    for name, value in content.items():
+        if isinstance(value, torch.Tensor | list):
+            readable[str(name)] = value
+        elif isinstance(value, Mapping):
+            inner.append(str(name))
     if inner and not readable:
         raise DataError(
             f"{path} contains dictionaries ({visible(', '.join(inner))}) in place of tensors; save "
             "one of them as a file of its own with torch.save."
         )
-
-    def read(name: str) -> np.ndarray:
-        value = readable[name]
-        if isinstance(value, list):
-            return _array_of_list(value, name, path)
-        return _array_of_tensor(value, name, path)
-
-    return Arrays(list(readable), read)
+    return Arrays(readable, lambda name: _plain_array(readable[name], name, path))
 
 
 def _is_batch(value: Any) -> bool:
     """Whether a value is a pair of tensors (logits, label), as a loop over batches collects."""
     is_pair = isinstance(value, list | tuple) and len(value) == 2
-    return is_pair and hasattr(value[0], "detach") and hasattr(value[1], "detach")
+    return is_pair and all(hasattr(part, "detach") for part in value)
 
 
-def _array_of_list(values: list[Any], name: str, path: Path) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError):  # tensors in a list, rows of different length
-        raise DataError(
-            f"'{name}' in {path} is a list of other things than numbers or text; save it as one "
-            "tensor."
-        ) from None
-
-
-def _array_of_tensor(tensor: Any, name: str, path: Path) -> np.ndarray:
-    """Values of a dense tensor; float32 for types that NumPy lacks (bfloat16, float8)."""
-    import torch  # noqa: PLC0415
-
-    special = tensor.is_meta or tensor.is_quantized or tensor.is_nested
-    if special or tensor.layout is not torch.strided:
+def _plain_array(values: Any, name: str, path: Path) -> np.ndarray:
+    """Values of a dense tensor, or of a list; float32 for types that NumPy lacks (bfloat16,
+    float8).
+    """
+    if isinstance(values, list):
+        try:
+            return np.asarray(values)
+        except (TypeError, ValueError):  # tensors in a list, rows of different length
+            raise DataError(
+                f"'{name}' in {path} is a list of other things than numbers or text; save it as "
+                "one tensor."
+            ) from None
+    special = values.is_meta or values.is_quantized or values.is_nested
+    if special or str(values.layout) != "torch.strided":
         raise DataError(
             f"'{name or 'the tensor'}' in {path} is a sparse, quantised, nested or meta tensor; "
             "save a dense one with its values as float32."
         )
     # a view that repeats its values is small in the file
-    _refuse_bomb(path, tensor.nbytes)
-    plain = tensor.detach().resolve_conj().resolve_neg()
+    _refuse_bomb(path, values.nbytes)
+    plain = values.detach().resolve_conj().resolve_neg()
     with _reading(path):
         try:
             return plain.numpy()
@@ -391,10 +369,10 @@ def _read_csv(path: Path) -> pa.Table:
 
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _load_npz,
-    ".npy": _load_npy,
+    ".npy": partial(_load_plain, read=lambda path: {UNNAMED: np.load(path, allow_pickle=False)}),
     ".pt": _load_tensors,
     ".pth": _load_tensors,
     ".parquet": _load_parquet,
     ".csv": _load_csv,
-    ".safetensors": _load_safetensors,
+    ".safetensors": partial(_load_plain, read=load_file),
 }

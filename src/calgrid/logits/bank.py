@@ -112,18 +112,15 @@ class Bank:
 
     def identity(self, run: BankRun) -> dict[str, BankRows]:
         """The rows of val and test; all files of the run are verified."""
-        found = {}
+        found, columns = {}, ["index", "label", "logits"]
         for name in run.files:
-            columns = ["index", "label", "logits"]
             table = pq.read_table(BytesIO(self.read(run, name)), columns=columns)
             logits = read_matrix(table, "logits", self.path)
             if resemble_probabilities(logits):
                 raise self._damaged(f"{run.folder}/{name}", "its logits are probabilities")
-            rows = table["index"].to_numpy(), table["label"].to_numpy()
+            identity = identity_of_rows(table["index"].to_numpy(), table["label"].to_numpy())
             names = as_names(read_metadata(table).get("classes"))
-            found[Path(name).stem] = BankRows(
-                len(table), logits.shape[1], identity_of_rows(*rows), names
-            )
+            found[Path(name).stem] = BankRows(*logits.shape, identity, names)
         return found
 
     def _record(self, name: str) -> dict[str, Any]:
@@ -141,9 +138,7 @@ class Bank:
 
     def _content(self, name: str) -> bytes:
         try:
-            if self._archive is None:
-                return (self.path / name).read_bytes()
-            return self._archive.read(name)
+            return self._archive.read(name) if self._archive else (self.path / name).read_bytes()
         except (KeyError, FileNotFoundError):
             raise self._damaged(name, "it is missing") from None
         except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:

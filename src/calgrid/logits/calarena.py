@@ -42,12 +42,9 @@ def groups(path: Path) -> list[str]:
     DataError : the file is damaged.
     MissingLibraryError : h5py is not installed.
     """
-    found: list[str] = []
     with _opened(path) as file:
-        for dataset, models in file.items():
-            for model in getattr(models, "keys", tuple)():
-                found.append(f"{dataset}/{model}")
-    return sorted(found)
+        models = {dataset: getattr(group, "keys", tuple)() for dataset, group in file.items()}
+        return sorted(f"{dataset}/{name}" for dataset, names in models.items() for name in names)
 
 
 def read_group(path: Path, group: str) -> tuple[Logits, Logits]:
@@ -73,5 +70,4 @@ def read_group(path: Path, group: str) -> tuple[Logits, Logits]:
 
 
 def _rows(values: np.ndarray, labels: np.ndarray, path: Path) -> Logits:
-    others = Arrays([], dict[str, Any]().__getitem__)
-    return from_arrays(others, values, labels, "probabilities", path, None, values.ndim == 1)
+    return from_arrays(Arrays({}), values, labels, "probabilities", path, None, values.ndim == 1)

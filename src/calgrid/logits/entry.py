@@ -35,11 +35,11 @@ def read_external(
     if "val" in given:
         how |= {"classes": classes, "exact": "classes" not in external}
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
-        widths = [each.logits.shape[1] for each in (val, test)]
-        if widths[0] != widths[1]:
+        n_val, n_test = (each.logits.shape[1] for each in (val, test))
+        if n_val != n_test:
             raise DataError(
-                f"{given['val']} has {widths[0]} classes, but {given['test']} has {widths[1]}; "
-                "give files of one model."
+                f"{given['val']} has {n_val} classes, but {given['test']} has {n_test}; give files "
+                "of one model."
             )
         if not classes and "classes" in val.metadata:
             say_unnamed("columns", given["test"], given["val"], val.metadata["classes"])
@@ -58,15 +58,15 @@ def read_external(
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:
     """Split rows at random into val and test, both in their original order."""
-    count = len(data)
-    n_val = round(count * val_fraction)
-    if not 0 < n_val < count:
+    n_val = round(len(data) * val_fraction)
+    if not 0 < n_val < len(data):
         raise DataError(
-            f"{count} rows cannot be split with val_fraction {val_fraction}: one part would be "
+            f"{len(data)} rows cannot be split with val_fraction {val_fraction}: one part would be "
             "empty."
         )
-    order = np.random.default_rng(seed).permutation(count)
-    return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))
+    parts = np.split(np.random.default_rng(seed).permutation(len(data)), [n_val])
+    val, test = (data.rows(np.sort(part)) for part in parts)
+    return val, test
 
 
 def first_rows(data: Logits, rows: int, seed: int) -> Logits:

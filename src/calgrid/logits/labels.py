@@ -40,8 +40,8 @@ def class_numbers(
         )
     if labels.shape[1:] == (1,):
         labels = labels.reshape(-1)
-    if is_text(labels):
-        return _numbers_of_text(as_text(labels, path), width, classes, path)
+    if labels.dtype.kind in "OUST":  # text, or objects that are read as such
+        return _numbers_of_text(_as_text(labels, path), width, classes, path)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise DataError(
             f"{path}: {np.isnan(labels).sum()} labels are NaN; give the classes of these rows, or "
@@ -97,12 +97,7 @@ def _values_of_names(names: Sequence[str]) -> list[int] | None:
     return None if are_places or len(set(values)) < len(values) else values
 
 
-def is_text(labels: np.ndarray) -> bool:
-    """Whether labels are text, or objects that are read as such."""
-    return labels.dtype.kind in "OUST"
-
-
-def as_text(labels: np.ndarray, path: Path) -> np.ndarray:
+def _as_text(labels: np.ndarray, path: Path) -> np.ndarray:
     """Labels as text; bytes are decoded as UTF-8."""
     if labels.dtype.kind != "S":
         return labels.astype(str)
@@ -128,12 +123,11 @@ def _numbers_of_text(
             f"classes, such as --classes {order} (in a study, classes) if they are sorted by name."
         )
     number_of = {name: number for number, name in enumerate(classes)}
-    numbers = []
     for name in names:
         if name not in number_of:
             raise DataError(
                 f"{path}: label '{visible(name)}' is not one of the classes {shown_names(classes)}"
                 f"{unlike([name], classes)}."
             )
-        numbers.append(number_of[name])
-    return np.array(numbers, np.int64)[place].reshape(words.shape), classes
+    numbers = np.array([number_of[name] for name in names], np.int64)
+    return numbers[place].reshape(words.shape), classes

@@ -139,36 +139,33 @@ def rank_calibrators(
         output, seconds, converged = out_of_fold(id)
         predictions = check_probabilities(output, labels)
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
-        resamples = None
-        if n_resamples:
-            resamples = resampled(
-                predictions, labels, n_resamples=n_resamples, seed=seed, **options
-            )
         values = evaluate(predictions, labels, **options)
         scores = {name: Estimate(value) for name, value in values.items()}
-        if resamples:
-            for metric in (*LABELLED.values(), *further):
-                if metric.id in values:
-                    bounds = interval(metric, resamples, tails)
-                    scores[metric.id] = Estimate(values[metric.id], *bounds)
         changed = _changed(predictions, logits)
+        if not n_resamples:
+            return Ranked(id, scores, seconds, changed, converged)
+        resamples = resampled(predictions, labels, n_resamples=n_resamples, seed=seed, **options)
+        for metric in (*LABELLED.values(), *further):
+            if metric.id in values:
+                bounds = interval(metric, resamples, tails)
+                scores[metric.id] = Estimate(values[metric.id], *bounds)
         return Ranked(id, scores, seconds, changed, converged, resamples)
 
     def out_of_fold(id: str) -> tuple[Output, float, bool]:
         """Out-of-fold output (N, K), mean seconds of a fit, and whether all converged."""
         outputs, seconds, converged = [], [], True
         for number in range(folds):
-            scored = fold == number
-            fitted = ~scored
-            fit_features = None if features is None else features[fitted]
-            scored_features = None if features is None else features[scored]
+            scored, fitted = fold == number, fold != number
             calibrator = build_calibrator(id, seed=seed)
-            calibrator.fit(logits[fitted], labels[fitted], fit_features, head)
-            outputs.append(calibrator.predict_output(logits[scored], scored_features))
+            calibrator.fit(logits[fitted], labels[fitted], features_of(fitted), head)
+            outputs.append(calibrator.predict_output(logits[scored], features_of(scored)))
             seconds.append(calibrator.fit_seconds or 0.0)
             converged &= calibrator.fit_history["converged"]
         place = np.argsort(np.argsort(fold, kind="stable"))
         return Output.joined(outputs)[place], float(np.mean(seconds)), converged
+
+    def features_of(rows: np.ndarray) -> np.ndarray | None:
+        return None if features is None else features[rows]
 
     ids = list(dict.fromkeys(candidates))
     results: list[Ranked] = []
@@ -205,18 +202,17 @@ def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ran
     ids = [result.id for result in in_order]
     against = in_order[ids.index(next((id for id in SIMPLEST if id in ids), ids[0]))]
     judged = _judged(in_order, against.id, metric, n_rows)
+    untold = {"ci_low": np.nan, "ci_high": np.nan, "verdict": NO_VERDICT, "detectable": np.nan}
     ranking = []
     for result in in_order:
-        if result is against:
-            ranking.append(result)
-            continue
         value = result.scores[metric.id].value - against.scores[metric.id].value
-        found = judged.get(result.id, {})
-        difference = Estimate(value, found.get("ci_low", np.nan), found.get("ci_high", np.nan))
-        verdict, detectable = found.get("verdict", NO_VERDICT), found.get("detectable", np.nan)
-        ranking.append(
-            replace(result, difference=difference, verdict=verdict, detectable=detectable)
-        )
+        found = {**untold, **judged.get(result.id, {})}
+        tested = {
+            "difference": Estimate(value, found["ci_low"], found["ci_high"]),
+            "verdict": found["verdict"],
+            "detectable": found["detectable"],
+        }
+        ranking.append(result if result is against else replace(result, **tested))
     return ranking
 
 
@@ -230,8 +226,7 @@ def _judged(
     bare = {id: models[id] for id in (NONE, against) if id in models}
     others = {id: model for id, model in models.items() if id not in bare or id == against}
     judged: dict[str, dict[str, Any]] = {}
-    for family in (bare, others):
-        if len(family) > 1:
-            rows = against_one(family, against, metric.id, n_rows, LEVEL)
-            judged |= rows.set_index("method").to_dict("index")
+    for family in (each for each in (bare, others) if len(each) > 1):
+        rows = against_one(family, against, metric.id, n_rows, LEVEL)
+        judged |= rows.set_index("method").to_dict("index")
     return judged

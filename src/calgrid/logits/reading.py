@@ -1,11 +1,12 @@
 """Logits and labels from people's files; the kind of the numbers is stated, never guessed."""
 
 import difflib
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -98,7 +99,12 @@ def read_any(
     is_named = classes is not given
     of_others = exact and given is not None
     is_told = of_others or classes is None
-    label_values, classes = _read_labels(labels, label_names, arrays, path, classes, exact)
+    if labels is None:
+        label_values = _array_named(arrays, label_names, path)
+    else:
+        of_labels = load(labels)
+        label_values = _labels_of_file(of_labels, labels, label_names, arrays, path)
+        classes = _known_classes(of_labels, label_names, classes, labels, exact)
     told = classes if is_told else None
     values = _values(arrays, kind, values_key, path)
     if values is None and isinstance(arrays, Columns) and not binary:
@@ -114,15 +120,7 @@ def read_any(
             classes = named
         values = arrays.stacked(found) if found else None
     if values is None:
-        _refuse_other_kind(arrays, kind, values_key, path)
-        absent = _classes_without_column(list(arrays), classes or [])
-        if absent:
-            raise DataError(
-                f"{path} has no column for the classes {shown_names(absent)}, it contains "
-                f"{_content(arrays)}."
-            )
-        hint = "; --binary needs --values-key." if binary else _key_hint(arrays, values_key)
-        raise DataError(_what_is_missing(arrays, kind, path, classes) + hint)
+        _refuse_form(arrays, kind, values_key, path, classes, binary)
     if label_values is None:
         if labelled or label_key:
             raise DataError(_what_is_missing(arrays, kind, path, None) + ".")
@@ -131,10 +129,10 @@ def read_any(
     if binary and values_key:
         unnamed = ("false", "true") if label_values.dtype.kind == "b" else ("0", "1")
         _check_class_of_column(values_key, data.metadata.get("classes", unnamed), path)
-    without_any = not labelled and bool((data.label < 0).all())
-    if (data.label < 0).any() and not without_any:
+    unlabelled = int((data.label < 0).sum())
+    if unlabelled and (labelled or unlabelled < len(data)):
         raise DataError(
-            f"{path}: {int((data.label < 0).sum())} rows have no label (-1), so they cannot be "
+            f"{path}: {unlabelled} rows have no label (-1), so they cannot be "
             "scored; if -1 is a class, number the classes from 0."
         )
     _refuse_repeated_rows(data, path)
@@ -148,10 +146,12 @@ def _stated_kind(arrays: Arrays) -> str:
     with ``probability_``; else logits.
     """
     is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
-    logits = [name for name in arrays if name.startswith(COLUMN_STARTS["logits"])]
-    logits += [name for name in VALUE_NAMES["logits"] if name in arrays]
-    stated = [name for name in arrays if name.startswith(COLUMN_STARTS["probabilities"])]
-    is_stated = len(stated) > 1 and not logits
+    begun = {
+        kind: [name for name in arrays if name.startswith(start)]
+        for kind, start in COLUMN_STARTS.items()
+    }
+    has_logits = begun["logits"] or any(name in arrays for name in VALUE_NAMES["logits"])
+    is_stated = len(begun["probabilities"]) > 1 and not has_logits
     return "probabilities" if is_calibrated or is_stated else "logits"
 
 
@@ -162,9 +162,7 @@ def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> N
     either = "|".join(map(re.escape, classes))
     # leftmost is longest: p_no_cancer ends with no_cancer, not with cancer
     end = re.search(rf"(?:^|[_.:\- ])({either})$", column, re.IGNORECASE)
-    if end is None or end[1].lower() != classes[0].lower():
-        return
-    if column.isdecimal():
+    if end is None or end[1].lower() != classes[0].lower() or column.isdecimal():
         return
     if end[1].isdecimal():
         warn(
@@ -231,8 +229,7 @@ def share_rows(data: Logits, other: Logits) -> bool:
 
 def _single_rows(data: Logits) -> set[int]:
     """Hashes of the rows that occur once."""
-    numbers = np.ascontiguousarray(data.logits)
-    rows = zip(numbers, data.label.tolist(), strict=True)
+    rows = zip(np.ascontiguousarray(data.logits), data.label.tolist(), strict=True)
     counts = Counter(hash((row.tobytes(), label)) for row, label in rows)
     return {one for one, count in counts.items() if count == 1}
 
@@ -268,13 +265,13 @@ def _array_named(arrays: Arrays, names: Sequence[str], path: Path) -> np.ndarray
     present = [name for name in names if name in arrays]
     if not present:
         return None
-    first = arrays[present[0]]
-    for other in present[1:]:
-        if not np.array_equal(first, arrays[other]):
+    first, *others = present
+    for other in others:
+        if not np.array_equal(arrays[first], arrays[other]):
             raise DataError(
-                f"{path} contains '{present[0]}' and '{other}', which differ; keep the right one."
+                f"{path} contains '{first}' and '{other}', which differ; keep the right one."
             )
-    return first
+    return arrays[first]
 
 
 def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarray | None:
@@ -287,8 +284,17 @@ def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarra
     return values
 
 
-def _refuse_other_kind(arrays: Arrays, kind: str, key: str | None, path: Path) -> None:
-    """Raise DataError if numbers of the other kind are there."""
+def _refuse_form(
+    arrays: Arrays,
+    kind: str,
+    key: str | None,
+    path: Path,
+    classes: Sequence[str] | None,
+    binary: bool,
+) -> NoReturn:
+    """Raise DataError for a file without numbers of an accepted form: they are of the other kind,
+    a class has no column, or an option must name them.
+    """
     for other, names in VALUE_NAMES.items():
         start = COLUMN_STARTS[other]
         found = [name for name in arrays if name in names or name.startswith(start)]
@@ -297,24 +303,13 @@ def _refuse_other_kind(arrays: Arrays, kind: str, key: str | None, path: Path) -
                 f"{path} should contain {kind}, but it contains '{visible(found[0])}'; give --kind "
                 f"{other} (in a study, kind: {other}), or rename it to '{VALUE_NAMES[kind][0]}'."
             )
-
-
-def _read_labels(
-    labels: Path | None,
-    names: Sequence[str],
-    scores: Arrays,
-    scores_path: Path,
-    classes: Sequence[str] | None,
-    exact: bool,
-) -> tuple[np.ndarray | None, Sequence[str] | None]:
-    """The labels of a file of their own, or of that of the scores, if any; and the names of the
-    classes, if known now.
-    """
-    if labels is None:
-        return _array_named(scores, names, scores_path), classes
-    arrays = load(labels)
-    values = _labels_of_file(arrays, labels, names, scores, scores_path)
-    return values, _known_classes(arrays, names, classes, labels, exact)
+    if absent := _classes_without_column(list(arrays), classes or []):
+        raise DataError(
+            f"{path} has no column for the classes {shown_names(absent)}, it contains "
+            f"{_content(arrays)}."
+        )
+    hint = "; --binary needs --values-key." if binary else _key_hint(arrays, key)
+    raise DataError(_what_is_missing(arrays, kind, path, classes) + hint)
 
 
 def _labels_of_file(
@@ -399,14 +394,12 @@ def _key_hint(arrays: Arrays, key: str | None) -> str:
     if key is not None:
         near = difflib.get_close_matches(key, [*arrays, *shared], n=1)
         return f"; did you mean --values-key {visible(near[0])}?" if near else "."
-    if not isinstance(arrays, Columns):
-        return "."
-    options = " or ".join(f"--values-key {visible(start)}" for start in shared)
-    if options:
+    if isinstance(arrays, Columns) and shared:
+        options = " or ".join(f"--values-key {visible(start)}" for start in shared)
         return f"; {options} takes the columns that begin with it."
-    columns = arrays.floating(list(arrays))
-    given = visible(",".join(columns))
-    return f"; if each column of floats is a class, --classes {given}." if columns else "."
+    if isinstance(arrays, Columns) and (columns := arrays.floating(list(arrays))):
+        return f"; if each column of floats is a class, --classes {visible(','.join(columns))}."
+    return "."
 
 
 # one column per class
@@ -449,9 +442,8 @@ def _check_further_columns(
     log further ones if these share no beginning.
     """
     prefix = found[0].removesuffix(classes[0])
-    further = columns.floating([name for name in names if name not in found])
-    if prefix:
-        further = [name for name in further if name.startswith(prefix)]
+    others = [name for name in names if name not in found and name.startswith(prefix)]
+    further = columns.floating(others)
     if not further:
         return
     beside = (
@@ -468,26 +460,20 @@ def _check_further_columns(
 
 def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
     """Classes that have no column, if the columns of others begin with one prefix; else none."""
-    prefixes: Counter[str] = Counter()
-    for name in names:
-        for class_name in classes:
-            if name.endswith(class_name):
-                prefixes[name.removesuffix(class_name)] += 1
-    if not prefixes:
-        return []
-    prefix, count = prefixes.most_common(1)[0]
-    if count < 2:
-        return []
-    return [class_name for class_name in classes if prefix + class_name not in names]
+    pairs = itertools.product(names, classes)
+    prefixes = Counter(name.removesuffix(end) for name, end in pairs if name.endswith(end))
+    for prefix, count in prefixes.most_common(1):
+        if count > 1:
+            return [class_name for class_name in classes if prefix + class_name not in names]
+    return []
 
 
 def _numbered_columns(names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of one beginning that are numbered 0 to K-1 (K > 1), in this order; by beginning."""
-    groups: dict[str, dict[int, str]] = {}
+    groups: dict[str, dict[int, str]] = defaultdict(dict)
     for name in names:
-        match = re.fullmatch(r"(.*?)(\d+)", name)
-        if match:
-            groups.setdefault(match[1], {})[int(match[2])] = name
+        if match := re.fullmatch(r"(.*?)(\d+)", name):
+            groups[match[1]][int(match[2])] = name
     complete = {}
     for start, group in groups.items():
         if len(group) > 1 and max(group) == len(group) - 1:
@@ -499,13 +485,8 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     """The unique prefix with which each class is one of the names; None if there is none or
     several.
     """
-    present, fitting = set(names), []
-    for name in names:
-        if not name.endswith(classes[0]):
-            continue
-        prefix = name.removesuffix(classes[0])
-        if all(prefix + class_name in present for class_name in classes):
-            fitting.append(prefix)
+    prefixes = [name.removesuffix(classes[0]) for name in names if name.endswith(classes[0])]
+    fitting = [start for start in prefixes if all(start + name in names for name in classes)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -539,7 +520,9 @@ def from_arrays(
             matrix = name in ("features", "distribution")
             rows[name] = _float32(arrays[name], name, path) if matrix else arrays[name]
     if binary:
-        values = _both_classes(values.reshape(-1), kind)
+        values = values.reshape(-1)
+        others = 1 - values if kind == "probabilities" else np.zeros_like(values)
+        values = np.column_stack([others, values])
     labels, classes = class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**rows, label=labels, logits=logits)
@@ -583,13 +566,6 @@ def _check_width(
         f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if they "
         "are for class 1 of two classes, give --binary (in a study, binary: true)."
     )
-
-
-def _both_classes(values: np.ndarray, kind: str) -> np.ndarray:
-    """Convert numbers (N,) of class 1 to numbers (N, 2) of both classes."""
-    if kind == "probabilities":
-        return np.column_stack([1 - values, values])
-    return np.column_stack([np.zeros_like(values), values])
 
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
@@ -643,10 +619,7 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
 def _refuse_repeated_rows(data: Logits, path: Path) -> None:
     keys = row_keys(data)
     order = np.lexsort(keys)
-    same_as_next = np.ones(len(order) - 1, bool)
-    for values in keys:
-        in_order = values[order]
-        same_as_next &= in_order[1:] == in_order[:-1]
+    same_as_next = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
     if same_as_next.any():
         raise DataError(
             f"{path} has index {data.index[order][int(same_as_next.argmax())]} more than once, but "

@@ -49,17 +49,16 @@ def write_logits(
     truth = np.full(len(values), NO_LABEL) if labels is None else _joined(labels, "labels")
     further = {} if features is None else {"features": _joined(features, "features")}
     names = check_names(logits, classes, values.shape)
-    others = Arrays(list(further), further.__getitem__)
-    storage.write_logits(path, from_arrays(others, values, truth, "logits", path, names, False))
+    storage.write_logits(
+        path, from_arrays(Arrays(further), values, truth, "logits", path, names, False)
+    )
 
 
 def _joined(given: Any, name: str) -> np.ndarray:
     """One array of an array, or of those of the batches in a list."""
     are_batches = isinstance(given, list) and any(getattr(part, "shape", ()) for part in given)
-    parts = []
-    for part in given if are_batches else [given]:
-        on_cpu = part.cpu() if hasattr(part, "cpu") else part
-        parts.append(as_array(on_cpu, name))
+    batches = given if are_batches else [given]
+    parts = [as_array(part.cpu() if hasattr(part, "cpu") else part, name) for part in batches]
     try:
         return np.concatenate(parts) if are_batches else parts[0]
     except ValueError as error:
@@ -83,11 +82,10 @@ def write_csv(
     index, label : (N,) integers; the label -1 is none.
     classes : K names; None: 0 to K-1.
     """
-    numbers = range(probabilities.shape[1])
-    names = list(classes) if classes else list(map(str, numbers))
+    names = list(classes or map(str, range(probabilities.shape[1])))
     labels = [None if number == NO_LABEL else names[number] for number in label.tolist()]
     columns = {"index": pa.array(index), "label": pa.array(labels, pa.string())}
-    for number in numbers:
-        columns[COLUMN_STARTS["probabilities"] + names[number]] = pa.array(probabilities[:, number])
+    for name, values in zip(names, probabilities.T, strict=True):
+        columns[COLUMN_STARTS["probabilities"] + name] = pa.array(values)
     with replacing(path) as temporary:
         pa.csv.write_csv(pa.table(columns), temporary)
