@@ -15,19 +15,14 @@ from scipy.special import expit
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import nll
 from calgrid.papers.declared import Paper, PrintedFigure, declared
-from calgrid.papers.fedlas import smoothing_curve
+from calgrid.papers.fedlas import figures as fedlas
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.papers.lists import figure_list
-from calgrid.papers.maccal import method_means
+from calgrid.papers.maccal import figures as maccal
 from calgrid.papers.report import write_report
-from calgrid.papers.smart import (
-    backbone_bars,
-    corruption_reduction,
-    fit_objectives,
-    solved_temperature,
-)
+from calgrid.papers.smart import errors, fits
 from calgrid.papers.smart.diagnostics import FILES
-from calgrid.papers.smart.fits import FITTED
+from calgrid.papers.smart.errors import FITTED
 from calgrid.papers.smart.margins import solved_temperature as solve
 from calgrid.report.figure import FigureData
 from calgrid.report.index import read_index, write_index
@@ -62,7 +57,7 @@ def several(make):
 
 
 def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
-    rows = smoothing_curve.collect(*ablation.opened())
+    rows = fedlas.smoothing_curve_rows(*ablation.opened())
     assert list(rows["method"].unique()) == [
         "fedlas_ls",
         "fedlas_mbls",
@@ -91,7 +86,7 @@ def test_with_two_classes_the_margin_is_the_temperature():
 
 
 def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
-    logits = solved_temperature.random_vectors(7)
+    logits = fits.random_vectors(7)
     temperature = solve(logits, 0.8)
     scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
     assert 1 / scaled.sum(axis=1) == pytest.approx(np.full(1000, 0.8), abs=1e-9)
@@ -99,7 +94,7 @@ def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
     margin = ordered[:, -1] - ordered[:, -2]
     assert (temperature <= margin / math.log(4) * (1 + 1e-9)).all()
     assert (temperature >= margin / math.log(4 * 6) * (1 - 1e-9)).all()
-    assert (solved_temperature.random_vectors(7) == logits).all()
+    assert (fits.random_vectors(7) == logits).all()
 
 
 def test_two_largest_logits_have_no_temperature():
@@ -111,7 +106,7 @@ def test_two_largest_logits_have_no_temperature():
 
 
 def test_course_under_the_nll_is_its_loss(several):
-    rows = fit_objectives.collect(several, several.groups[0])
+    rows = fits.fit_objectives_rows(several, several.groups[0])
     assert list(rows["calibrator"].unique()) == ["smart", "smart_nll"]
     own = rows[rows["calibrator"] == "smart_nll"]
     assert own["loss"].iloc[0] == 1
@@ -141,7 +136,7 @@ def test_gradient_is_the_slope_of_the_loss():
 
 def test_one_objective_is_no_comparison(sizes):
     data, _ = sizes.opened()
-    assert all(fit_objectives.collect(data, group).empty for group in data.groups)
+    assert all(fits.fit_objectives_rows(data, group).empty for group in data.groups)
 
 
 # means, bars and reductions
@@ -149,7 +144,7 @@ def test_one_objective_is_no_comparison(sizes):
 
 
 def test_means_are_of_the_settings_of_the_summary(several):
-    found = method_means.collect(several, several.groups[0])
+    found = maccal.method_means_rows(several, several.groups[0])
     assert found.groupby("metric").size().to_dict() == {"accuracy": 4, "aece": 4, "mce": 4}
     rows = several.summary
     rows = rows[(rows["split"] == "test") & (rows["calibrator"] == "none")]
@@ -212,11 +207,11 @@ def test_printed_numbers_stand_beside_ours(printed):
     rows = read_published(printed.manifest["published"]).query("table == '8' and metric == 'aece'")
     rows = rows[rows["calibrator"].isin(["none", "ts", "spline"]) & rows["suspect"].isna()]
     here = rows[(rows["dataset"] == "cifar10") & rows["backbone"].isin(["resnet50", "wrn26_10"])]
-    found = backbone_bars.collect(printed, cifar)
+    found = errors.backbone_bars_rows(printed, cifar)
     clean = found[found["panel"] == "clean test split"]["published"].dropna()
     assert 100 * clean.sort_values().to_numpy() == pytest.approx(sorted(here["value"]))
     panels = dict(
-        list(backbone_bars.collect(printed, imagenet).groupby("panel", sort=False)["published"])
+        list(errors.backbone_bars_rows(printed, imagenet).groupby("panel", sort=False)["published"])
     )
     transferred, shifted = (panels[name].dropna() for name in list(panels)[1:])
     there = rows[
@@ -228,14 +223,14 @@ def test_printed_numbers_stand_beside_ours(printed):
     assert 100 * shifted.sort_values().to_numpy() == pytest.approx(
         sorted(there[there["shift"] == "mean"]["value"])
     )
-    assert "Black ticks: published numbers" in backbone_bars.caption(
+    assert "Black ticks: published numbers" in errors.backbone_bars_caption(
         FigureData(printed, cifar, found)
     )
 
 
 def test_reductions_are_differences_of_the_same_run(several):
     group = several.groups[0]
-    found = corruption_reduction.collect(several, group)
+    found = errors.corruption_reduction_rows(several, group)
     rows = several.select(several.metrics, group)
     rows = rows[
         (rows["method"] == "ce")
@@ -262,14 +257,14 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
     ]
     write_frame(folder / METRICS, pd.concat([stored, *draws], ignore_index=True))
     data = StudyData(folder, several.manifest)
-    found = corruption_reduction.collect(data, data.groups[0])
+    found = errors.corruption_reduction_rows(data, data.groups[0])
     plain = found[(found["fit_on"] == "val") & (found["calibrator"] == "ts")][
         "reduction"
     ].to_numpy()
     for draw, factor in ((1, 1), (2, 0.5)):
         own = found[(found["fit_on"] == "same_shift") & (found["fit_seed"] == draw)]
         assert own["reduction"].to_numpy() == pytest.approx(factor * plain)
-    figure = corruption_reduction.draw(FigureData(data, data.groups[0], found))
+    figure = errors.draw_corruption_reduction(FigureData(data, data.groups[0], found))
     assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(FITTED.values())
 
 

@@ -16,15 +16,10 @@ from scipy.stats import pearsonr, spearmanr
 
 from calgrid.errors import StateError
 from calgrid.jobs.aggregate import collect_diagnostics
-from calgrid.papers.fedlas import feature_profiles, misjudged
+from calgrid.papers.fedlas import figures as fedlas
 from calgrid.papers.figures import write_figures
-from calgrid.papers.maccal import (
-    confidence_histogram,
-    embedding,
-    masked_inference,
-    prototype_angles,
-)
-from calgrid.papers.smart import fgsm_margin
+from calgrid.papers.maccal import figures as maccal
+from calgrid.papers.smart import fits
 from calgrid.report.figure import FigureData
 from calgrid.report.index import read_index
 from calgrid.report.probes import probed, retrained
@@ -242,7 +237,7 @@ def test_a_table_of_another_configuration_is_refused(build_probed, refuses, tmp_
 
 
 def test_facts_of_the_attack_are_its_correlations_over_seeds(build_probed, opened):
-    rows = fgsm_margin.collect(*opened)
+    rows = fits.fgsm_margin_rows(*opened)
     seeds = rows_of(build_probed, "ls", "margin_attack")
     rho = np.mean([spearmanr(table["margin"], table["epsilon"])[0] for table in seeds])
     r = np.mean(
@@ -251,7 +246,7 @@ def test_facts_of_the_attack_are_its_correlations_over_seeds(build_probed, opene
             for table in seeds
         ]
     )
-    said = fgsm_margin._facts(rows[rows["name"] == "ls"]).split("\n")
+    said = fits._facts(rows[rows["name"] == "ls"]).split("\n")
     assert said[0].startswith(f"ρ = {rho:.2f} ±")
     assert said[1].startswith(f"r = {r:.2f} ±")
     assert said[2] == f"n = 60, not flipped {100 * pd.concat(seeds)['censored'].mean():.1f} %"
@@ -259,7 +254,7 @@ def test_facts_of_the_attack_are_its_correlations_over_seeds(build_probed, opene
 
 def test_retrained_heads_stand_beside_masks_at_inference(opened):
     data, group = opened
-    rows = masked_inference.collect(data, group)
+    rows = maccal.masked_inference_rows(data, group)
     trained = rows[rows["mode"] == "retrained"].groupby("ratio")[["accuracy", "confidence"]].mean()
     assert list(trained.index) == [0.5, 0.9]  # maccal itself has another head
     expected = data.test(group, ["none"]).set_index("method")
@@ -278,7 +273,7 @@ def test_retrained_heads_stand_beside_masks_at_inference(opened):
 
 
 def test_the_plane_is_of_the_first_seed(opened):
-    rows = embedding.collect(*opened)
+    rows = maccal.embedding_rows(*opened)
     assert set(rows["seed"]) == {0}
     assert list(rows[["name", "space"]].drop_duplicates().itertuples(index=False, name=None)) == [
         ("ce", "features"),
@@ -289,8 +284,8 @@ def test_the_plane_is_of_the_first_seed(opened):
 
 
 def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
-    rows = prototype_angles.collect(*opened)
-    ax = prototype_angles.draw(FigureData(*opened, rows)).axes[2]
+    rows = maccal.prototype_angles_rows(*opened)
+    ax = maccal.draw_prototype_angles(FigureData(*opened, rows)).axes[2]
     own = rows[(rows["name"] == "ce") & (rows["of"] == "head")]
     assert (
         ax.texts[0].get_text() == f"± {own.groupby('seed')['angle_centred'].std(ddof=0).mean():.1f}"
@@ -302,32 +297,32 @@ def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
 
 
 def test_caption_of_profiles_says_how_many_are_right(opened):
-    frame = FigureData(*opened, feature_profiles.collect(*opened))
-    assert "accuracy is 90.0 % and 40.0 %" in feature_profiles.caption(frame)
+    frame = FigureData(*opened, fedlas.feature_profiles_rows(*opened))
+    assert "accuracy is 90.0 % and 40.0 %" in fedlas.feature_profiles_caption(frame)
 
 
 def test_misjudged_pictures_are_in_their_lines_with_label_and_answer(opened):
-    frame = FigureData(*opened, misjudged.collect(*opened))
+    frame = FigureData(*opened, fedlas.misjudged_rows(*opened))
     assert set(frame.rows["seed"]) == {0}
-    assert "ce 70.0 against 80.0 %; ls 70.0 against 80.0 %" in misjudged.caption(frame)
-    titles = [ax.get_title() for ax in misjudged.draw(frame).axes]
+    assert "ce 70.0 against 80.0 %; ls 70.0 against 80.0 %" in fedlas.misjudged_caption(frame)
+    titles = [ax.get_title() for ax in fedlas.draw_misjudged(frame).axes]
     assert titles == 2 * (2 * ["cat:\ndog\n90 %"] + 3 * ["cat\n90 %"])
 
 
 def test_histograms_are_of_the_images_before_and_after_retraining(opened):
     data, group = opened
     assert {key["method"] for key, _, _ in retrained(data, group)} == set(MASKED)
-    rows = confidence_histogram.collect(data, group)
+    rows = maccal.confidence_histogram_rows(data, group)
     assert list(rows["method"].unique()) == list(MASKED)
     assert (rows.groupby(["method", "stage", "seed"])["count"].sum() == 240).all()
     expected = data.test(group, ["none"]).set_index("method")["accuracy_mean"]
     for stage, method in (("before", "ce"), ("after", "maccal")):
         own = rows[(rows["stage"] == stage) & (rows["method"] == "maccal")]
-        assert confidence_histogram._mean(own, "correct") == pytest.approx(100 * expected[method])
+        assert maccal._mean(own, "correct") == pytest.approx(100 * expected[method])
 
 
 def test_a_first_stage_that_was_not_scored_is_left_out(opened):
     data, group = opened
     runs = [run for run in data.manifest["runs"] if run["key"]["method"] != "ce"]
     other = StudyData(data.folder, {**data.manifest, "runs": runs})
-    assert confidence_histogram.collect(other, group).empty
+    assert maccal.confidence_histogram_rows(other, group).empty

@@ -8,12 +8,7 @@ import pytest
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
 from calgrid.papers.figures import write_figures
-from calgrid.papers.smart import (
-    fit_course,
-    margin_reliability,
-    margin_temperature,
-    val_size,
-)
+from calgrid.papers.smart import errors, fits
 from calgrid.papers.smart.diagnostics import MARGINS
 from calgrid.papers.smart.fits import diagnosed
 from calgrid.report.index import read_index
@@ -70,7 +65,7 @@ def test_the_largest_of_nested_sets_stands_for_all(data, largest):
 
 
 def test_points_against_rows_are_those_of_the_summary(data):
-    rows = val_size.collect(data, data.groups[0])
+    rows = errors.val_size_rows(data, data.groups[0])
     assert list(rows["val_rows"].unique()) == [40, 200]
     for group, count in zip(data.groups, (40, 200), strict=True):
         expected = data.test(group).set_index("calibrator")
@@ -90,7 +85,7 @@ def test_caption_of_sizes_names_seeds_and_images(entries):
 def test_one_number_of_rows_is_no_study_of_it(data):
     one = StudyData(data.folder, data.manifest)
     one.groups = data.groups[:1]
-    assert val_size.collect(one, one.groups[0]).empty
+    assert errors.val_size_rows(one, one.groups[0]).empty
 
 
 # margins
@@ -126,7 +121,7 @@ def test_confidences_score_as_in_the_study(data, largest):
 
 def test_course_is_the_trace_and_ends_at_the_weights_that_are_kept(data, largest, sizes):
     val = logits_of(sizes, "val")
-    rows = fit_course.collect(data, largest)
+    rows = fits.fit_course_rows(data, largest)
     history = build_calibrator("smart", seed=0, trace=True).fit(val.logits, val.label).fit_history
     path = rows[(rows["calibrator"] == "smart") & ~rows["kept"]]
     for column in ("epoch", "ece", "nll"):
@@ -142,7 +137,7 @@ def test_course_is_the_trace_and_ends_at_the_weights_that_are_kept(data, largest
 
 def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
     val, test = (logits_of(sizes, split) for split in ("val", "test"))
-    rows = margin_temperature.collect(data, largest)
+    rows = fits.margin_temperature_rows(data, largest)
     found = rows[rows["split"] == "test"]
     ordered = np.sort(test.logits.astype(float), axis=1)
     margin = ordered[:, -1] - ordered[:, -2]
@@ -160,7 +155,7 @@ def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
 
 def test_groups_by_margin_are_quarters_of_the_images(data, largest, sizes):
     val, test = (logits_of(sizes, split) for split in ("val", "test"))
-    rows = margin_reliability.collect(data, largest)
+    rows = fits.margin_reliability_rows(data, largest)
     assert list(rows["calibrator"].unique()) == ["none", "ts", "pts", "smart"]
     ordered = np.sort(test.logits.astype(float), axis=1)
     quarters = np.argsort(ordered[:, -1] - ordered[:, -2]).reshape(4, 60)

@@ -13,8 +13,8 @@ import pytest
 from tests.statistics.cases import DEFAULTS
 
 from calgrid.jobs.summaries import shift_means
+from calgrid.papers.cells import BEST, row_ranks
 from calgrid.papers.declared import declared
-from calgrid.papers.marks import BEST, row_ranks
 from calgrid.papers.report import write_report
 from calgrid.papers.tables import paper_tables, write_tables
 from calgrid.report import text

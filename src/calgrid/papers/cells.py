@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calgrid.metrics import METRICS as KNOWN
 from calgrid.papers.declared import (
     COORDINATES,
     Entry,
@@ -17,10 +18,9 @@ from calgrid.papers.declared import (
     papers_of,
     run_method,
 )
-from calgrid.papers.marks import marks, row_ranks
 from calgrid.papers.means import AXES, SECTION, cell_means, cell_runs
 from calgrid.report.study import UNCALIBRATED, StudyData, named_calibrators
-from calgrid.statistics import printed_numbers
+from calgrid.statistics import mean_ranks, printed_numbers
 from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (
     DRAWN,
@@ -32,6 +32,8 @@ from calgrid.storage.schema import (
     SHIFT_MEANS,
 )
 from calgrid.storage.tables import read_published
+from calgrid.study.home import home
+from calgrid.study.papers import PUBLISHED, paper_folder
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
 PRINTED = ["published", "published_std", "suspect"]
@@ -41,6 +43,12 @@ NOWHERE = ("", "")
 RESAMPLED = ("dataset", "backbone", "method", "metric")
 #: stages of the costs whose seconds are summed to ``train_seconds``
 TRAINING = ("first_stage", "train")
+
+
+BEST, SECOND = "best", "second"
+BEST_PLACE = 1
+#: least number of competing cells for a mark of the second
+FEWEST_FOR_SECOND = 3
 
 
 class FilledTable(NamedTuple):
@@ -76,50 +84,51 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     configuration) share a frame, under the name of the line. Without results, protocol and
     checkpoint are empty, and only published numbers are present.
     """
-    printed, names = _printed(paper), _own_names(data, paper)
-    laid, places, deciding = [], [], []
+    printed, names, laid = _printed(paper), _own_names(data, paper), []
     for table in paper.tables:
         rows = [*table.printed_rows, *table.own_rows(names)]
         columns = [*table.printed_columns, *table.own_columns(names)]
-        laid.append((table, rows, columns, _cells(table, rows, columns, printed)))
-        places.append(_places(table, laid[-1][-1]))
-        own = places[-1]["metric"]
-        by = decided_by(own)
+        cells = _cells(table, rows, columns, printed)
+        places = _places(table, cells)
+        by = decided_by(places["metric"])
         # runs of a metric without a test count as runs
-        deciding.append(places[-1].assign(metric=by.where(by != "", own)))
-    metrics = _metrics(data, pd.concat([*places, *deciding]))
-    for (table, rows, columns, cells), needed, decided in zip(laid, places, deciding, strict=True):
+        decided = places.assign(metric=by.where(by != "", places["metric"]))
+        laid.append((table, rows, columns, cells, places, decided))
+    metrics = _metrics(
+        data, pd.concat([frame for *_, measured, tested in laid for frame in (measured, tested)])
+    )
+    for table, rows, columns, cells, places, decided in laid:
         over: Literal["seed", "fit_seed"] = "fit_seed" if table.of_fits else "seed"
-        values = cell_runs(metrics, needed, over)
-        runs = cell_runs(metrics, decided, over)
-        draws = cell_draws(read_resamples(data, decided), decided, over)
+        values, runs = (cell_runs(metrics, each, over) for each in (places, decided))
         means = cell_means(values, data.level)
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
         sections = [_section(table, cells, keys, part) for keys, part in parts]
         frame = _without_empty(pd.concat(sections, ignore_index=True))
         runs = pd.concat([runs, *_rank_runs(table, cells, values)], ignore_index=True)
-        redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if table.of_fits else None
+        redrawn = set(places.loc[places["fit_on"].isin(DRAWN), "cell"]) if table.of_fits else None
+        draws = cell_draws(data, decided, over)
         yield FilledTable(table, rows, columns, frame, runs, draws, redrawn)
 
 
 def _printed(paper: Paper) -> pd.DataFrame:
     """Printed numbers of a paper, the first of each cell of a table."""
-    numbers = printed_numbers(read_published([paper.published]))
+    file = paper_folder(home(), paper.name) / PUBLISHED
+    numbers = printed_numbers(read_published([file]))
     numbers = numbers.assign(published=numbers["value"], published_std=numbers.get("std", np.nan))
     return numbers.drop_duplicates(["table", *PUBLISHED_PLACE])
 
 
 def _own_names(data: StudyData, paper: Paper) -> dict[str, list[str]]:
     """Methods and calibrators with results that no table of a paper names, by axis."""
-    named: dict[str, set[object]] = {"method": set(), "calibrator": {UNCALIBRATED}}
-    for table in paper.tables:
-        for cell in table.cells:
-            named["calibrator"].add(cell["calibrator"])
-            named["method"].update(place["method"] for place in table.places(cell))
+    cells = [(table, cell) for table in paper.tables for cell in table.cells]
+    known = {
+        "method": {place["method"] for table, cell in cells for place in table.places(cell)},
+        "calibrator": {UNCALIBRATED, *(cell["calibrator"] for _, cell in cells)},
+    }
     own = {}
-    for axis, known in named.items():
+    for axis, names in known.items():
         found = data.distinct(METRICS, [axis])[axis].astype(str)
-        own[axis] = [name for name in found if name not in known]
+        own[axis] = [name for name in found if name not in names]
     return own
 
 
@@ -134,20 +143,21 @@ def _cells(
         found.append({"row": i, "column": j, **cell, "is_mean": is_mean, "own": own})
     cells = pd.DataFrame(found).sort_values("own", kind="stable", ignore_index=True)
     place = list(PUBLISHED_PLACE)
-    keyed = cells.assign(method=list(map(run_method, cells.to_dict("records"))))[place]
     of_table = printed.loc[printed["table"] == table.number, [*place, *PRINTED]]
-    beside = keyed.merge(of_table, on=place, how="left").fillna({"suspect": ""})
+    beside = _of_runs(cells).merge(of_table, on=place, how="left").fillna({"suspect": ""})
     order = ["row", "column", *COORDINATES, "is_mean", "own"]
     return cells[order].assign(**beside[PRINTED])
 
 
+def _of_runs(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells whose method is that of runs, with the second stage."""
+    return cells.assign(method=list(map(run_method, cells.to_dict("records"))))
+
+
 def _without_empty(frame: pd.DataFrame) -> pd.DataFrame:
     """The cells of the paper, and those of further rows and columns that have a number."""
-    kept = pd.Series(True, index=frame.index)
-    for side in ("row", "column"):
-        of_paper = frame.loc[~frame["own"], side]
-        filled = frame.loc[frame["ours"].notna(), side]
-        kept &= frame[side].isin({*of_paper, *filled})
+    shown = frame[~frame["own"] | frame["ours"].notna()]
+    kept = frame["row"].isin(shown["row"]) & frame["column"].isin(shown["column"])
     return frame[kept].reset_index(drop=True)
 
 
@@ -160,15 +170,15 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     ``published_std``, in the unit of the metric.
     """
     names = [*COORDINATES, "published", "published_std"]
-    parts = [pd.DataFrame(columns=[*names, "suspect"])]
+    parts = []
     for paper in papers_of(data.manifest):
         printed = _printed(paper)
         for table in paper.tables:
             parts.append(_cells(table, table.printed_rows, table.printed_columns, printed))
-    cells = pd.concat(parts[1:] or parts, ignore_index=True)
+    none = [pd.DataFrame(columns=[*names, "suspect"])]
+    cells = pd.concat(parts or none, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
-    methods = list(map(run_method, cells.to_dict("records")))
-    return named_calibrators(cells.assign(method=methods))[names]
+    return named_calibrators(_of_runs(cells))[names]
 
 
 def _places(table: PaperTable, cells: pd.DataFrame) -> pd.DataFrame:
@@ -223,28 +233,23 @@ def timed_rows(
     return pd.concat(parts).merge(checkpoints, on=run).assign(**empty, **bounds)
 
 
-def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
-    """Metrics of the places on resamples; protocols have the name of their line."""
-    wanted = {axis: set(places[axis]) for axis in RESAMPLED}
-    return _in_lines(data, data.rows(RESAMPLES, **wanted))
-
-
 def cell_draws(
-    resamples: pd.DataFrame, places: pd.DataFrame, over: Literal["seed", "fit_seed"]
+    data: StudyData, places: pd.DataFrame, over: Literal["seed", "fit_seed"]
 ) -> pd.DataFrame:
     """Resamples of each cell and seed: protocol, checkpoint, cell, seed, draws and pairs (R,).
 
     Means over seeds of the other kind and over the places of a cell, if all have resamples.
     ``places`` and ``over`` as in :func:`calgrid.papers.means.cell_runs`.
     """
+    wanted = {axis: set(places[axis]) for axis in RESAMPLED}
+    resamples = _in_lines(data, data.rows(RESAMPLES, **wanted))
     resamples = resamples[resamples["split"] != "val"]
     found = places.merge(resamples.assign(seed=resamples[over]), on=list(AXES))
     size, rows = places.groupby("cell").size(), []
     for key, part in found.groupby([*SECTION, "cell", "seed"]):
         if len(part[list(AXES)].drop_duplicates()) == size[key[2]]:
-            draws, pairs = np.stack(list(part["draws"])), np.stack(list(part["pairs"]))
-            means = (draws.mean(axis=0, dtype=np.float64), pairs.mean(axis=0, dtype=np.float64))
-            rows.append((*key, *means))
+            drawn = [np.stack(list(part[name])) for name in ("draws", "pairs")]
+            rows.append((*key, *(each.mean(axis=0, dtype=np.float64) for each in drawn)))
     return pd.DataFrame(rows, columns=[*SECTION, "cell", "seed", "draws", "pairs"])
 
 
@@ -280,3 +285,59 @@ def _section(
     frame["ours_mark"] = marks(table, frame, "ours", frame["ours"].isna())
     frame["published_mark"] = marks(table, frame, "published", doubted)
     return frame.assign(**dict(zip(SECTION, keys, strict=True)))
+
+
+# best and second of a table, and mean ranks, both by the digits shown
+# --------------------------------------------------------------------------------------------------
+
+
+def lower_is_better(metric: str) -> bool | None:
+    """Direction of a metric; ranks and seconds, which are no metrics, are better if lower."""
+    return KNOWN[metric].lower_is_better if metric in KNOWN else True
+
+
+def marks(table: PaperTable, frame: pd.DataFrame, column: str, exclude: pd.Series) -> pd.Series:
+    """Best and second of the cells that compete: equal in all coordinates but those of
+    ``best_over``.
+
+    Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single
+    cell has no mark, and of two cells only the best has one.
+
+    Parameters
+    ----------
+    frame : one row per cell with ``COORDINATES`` and the numbers in ``column``.
+    exclude : cells that do not compete.
+    """
+    rivals = [frame[axis] for axis in COORDINATES if axis not in table.best_over]
+    # a metric without a direction has no best
+    sign = frame["metric"].map(lower_is_better).map({True: 1.0, False: -1.0})
+    competing = (sign * shown(table, frame, column).mask(exclude)).groupby(rivals)
+    place, count = competing.rank(method="dense"), competing.transform("count")
+    found = pd.Series("", index=frame.index)
+    found[(place == BEST_PLACE) & (count > 1)] = BEST
+    found[(place == BEST_PLACE + 1) & (count >= FEWEST_FOR_SECOND)] = SECOND
+    return found
+
+
+def shown(table: PaperTable, frame: pd.DataFrame, column: str) -> pd.Series:
+    """Numbers of a column as the table shows them."""
+    numbers = zip(frame["metric"], frame[column], strict=True)
+    return pd.Series([table.shown(*number) for number in numbers], frame.index, dtype="float64")
+
+
+def row_ranks(table: PaperTable, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
+    """Mean rank of each row over the columns with a metric; ties share the smaller rank.
+
+    Rows with a missing number are left out; fewer than two rows have no ranks.
+
+    Parameters
+    ----------
+    frame : one row per cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in
+        ``column``.
+    """
+    cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
+    cells = cells.assign(number=shown(table, cells, column))
+    scores = cells.pivot(index="column", columns="row", values="number").dropna(axis="columns")
+    if scores.shape[1] < 2:
+        return pd.Series(dtype="float64")
+    return mean_ranks(scores, lower_is_better=bool(lower_is_better(metric)), ties="min")

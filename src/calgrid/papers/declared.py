@@ -4,13 +4,12 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from calgrid.metrics import METRICS
 from calgrid.storage.manifest import Manifest
 from calgrid.study.home import home
-from calgrid.study.papers import PUBLISHED, paper_folder
+from calgrid.study.papers import paper_folder
 from calgrid.study.yaml_files import read_yaml
 
 Value = str | int
@@ -121,17 +120,21 @@ class PaperTable:
     @cached_property
     def printed_rows(self) -> list[Entry]:
         """Rows in print."""
-        return [self._entry(row, self.row_axes) for row in _products(self.rows)]
+        return self._entries(self.rows, self.row_axes)
 
     @cached_property
     def printed_columns(self) -> list[Entry]:
         """Columns in print."""
-        return [self._entry(column, [*column]) for column in _products(self.columns)]
+        return self._entries(self.columns)
 
-    def _entry(self, where: Place, axes: Sequence[str]) -> Entry:
-        known = {**DEFAULTS, **self.where, **where}
-        values = [str(known.get(axis, "")) for axis in axes]
-        return Entry([self.names.get(value, value) for value in values], where)
+    def _entries(self, blocks: Sequence[Block], axes: Sequence[str] = ()) -> list[Entry]:
+        """Entries whose headings have the values of ``axes``, or else of their own coordinates."""
+        entries = []
+        for where in _products(blocks):
+            known = {**DEFAULTS, **self.where, **where}
+            values = [str(known.get(axis, "")) for axis in axes or where]
+            entries.append(Entry([self.names.get(value, value) for value in values], where))
+        return entries
 
     def cell(self, row: Entry, column: Entry) -> dict[str, Value]:
         """All coordinates of the cell in a row and column."""
@@ -152,17 +155,11 @@ class PaperTable:
         """Rows for further methods and calibrators of a study, beside all that differ in this
         coordinate alone, if the table compares two or more.
         """
-        rows: list[Entry] = []
-        for axis in filter(self.row_axes.__contains__, names):
-            rows += _further(self.printed_rows, axis, names[axis], self.row_axes)
-        return rows
+        return list(_further(self.printed_rows, names, self.row_axes))
 
     def own_columns(self, names: Mapping[str, Sequence[str]]) -> list[Entry]:
         """Columns for further methods and calibrators, as the rows."""
-        columns: list[Entry] = []
-        for axis in names:
-            columns += _further(self.printed_columns, axis, names[axis])
-        return columns
+        return list(_further(self.printed_columns, names))
 
     def factor(self, metric: str) -> float:
         """Factor from numbers in files to numbers shown."""
@@ -216,10 +213,9 @@ class Claim:
         found = []
         for number, cell in enumerate(table.cells):
             single = cell["metric"] not in table.ranks and cell["dataset"] != AVERAGE
-            if (named or single) and any(_matches(cell, where) for where in wanted):
-                rivals = self._rivals(table, number)
-                if rivals:
-                    found.append(Case(number, rivals))
+            is_about = any(where.items() <= cell.items() for where in wanted)
+            if (named or single) and is_about and (rivals := self._rivals(table, number)):
+                found.append(Case(number, rivals))
         return found
 
     def _rivals(self, table: PaperTable, number: int) -> list[int]:
@@ -229,7 +225,7 @@ class Claim:
             found = [place for place, cell in enumerate(table.cells) if cell in named]
             return found if len(found) == len(named) else []
         fixed = {axis: value for axis, value in mine.items() if axis not in table.best_over}
-        alike = [place for place, cell in enumerate(table.cells) if _matches(cell, fixed)]
+        alike = [place for place, cell in enumerate(table.cells) if fixed.items() <= cell.items()]
         return [place for place in alike if place != number]
 
 
@@ -273,11 +269,6 @@ class Paper:
     figures: Sequence[PrintedFigure] = ()
     own_protocols: Collection[str] = ()
 
-    @property
-    def published(self) -> Path:
-        """File of the printed numbers."""
-        return paper_folder(home(), self.name) / PUBLISHED
-
 
 def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
     """Read what the folder of a paper declares."""
@@ -289,7 +280,9 @@ def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
     unchecked = [(each["text"], each["reason"]) for each in claims["unchecked"]]
     paper_tables = [PaperTable(name, **entry) for entry in tables]
     checked = [Claim(**entry) for entry in claims["claims"]]
-    printed = [PrintedFigure(**_listed(entry)) for entry in figures]
+    for entry in figures:  # coordinates may be single values
+        entry |= {axis: [entry[axis]] for axis in FIGURE_AXES if isinstance(entry.get(axis), str)}
+    printed = [PrintedFigure(**entry) for entry in figures]
     return Paper(name, paper_tables, checked, unchecked, printed, own_protocols)
 
 
@@ -297,12 +290,6 @@ def papers_of(manifest: Manifest) -> list[Paper]:
     """Papers that a study names."""
     named = manifest.get("papers", ())
     return [declared(paper["name"], paper["own_protocols"]) for paper in named]
-
-
-def _listed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Entry of a figure, whose coordinates may be single values."""
-    single = {axis: [entry[axis]] for axis in FIGURE_AXES if isinstance(entry.get(axis), str)}
-    return {**entry, **single}
 
 
 def run_method(place: Place) -> str:
@@ -321,39 +308,33 @@ def _products(blocks: Sequence[Block]) -> Iterator[dict[str, Value]]:
             yield dict(zip(block, combination, strict=True))
 
 
-def _matches(cell: Place, where: Place) -> bool:
-    return where.items() <= cell.items()
-
-
 def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
     """Places that a place averages over; each entry of ``means`` is applied once."""
     over: dict[str, Value | Sequence[Value]] = {}
     later = []
     for mean in means:
-        if _matches(place, mean["where"]):
+        if mean["where"].items() <= place.items():
             over |= mean["over"]
         else:
             later.append(mean)
-    if not over:
-        yield place
-        return
     for values in _products([over]):
-        yield from _expanded({**place, **values}, later)
+        yield from _expanded({**place, **values}, later) if over else [place]
 
 
 def _further(
-    entries: Sequence[Entry], axis: str, names: Sequence[str], axes: Sequence[str] = ()
+    entries: Sequence[Entry], names: Mapping[str, Sequence[str]], axes: Sequence[str] = ()
 ) -> Iterator[Entry]:
     """Entries with each name on an axis, beside those that differ in this axis alone; ``axes`` are
     those of the parts of a heading, or else those of the entry.
     """
-    if not any(axis in entry.where for entry in entries):
-        return
-    alike: dict[tuple[tuple[str, Value], ...], list[Entry]] = {}
-    for entry in entries:
-        others = {**entry.where, axis: ""}
-        alike.setdefault(tuple(sorted(others.items())), []).append(entry)
-    for first, *rest in alike.values():
-        for name in names if rest else ():
-            parts = dict(zip(axes or first.where, first.heading, strict=True))
-            yield Entry([*{**parts, axis: name}.values()], {**first.where, axis: name}, own=True)
+    for axis, further in names.items():
+        alike: dict[tuple[tuple[str, Value], ...], list[Entry]] = {}
+        is_compared = any(axis in entry.where for entry in entries) and (not axes or axis in axes)
+        for entry in entries if is_compared else ():
+            others = {**entry.where, axis: ""}
+            alike.setdefault(tuple(sorted(others.items())), []).append(entry)
+        for first, *rest in alike.values():
+            for name in further if rest else ():
+                parts = dict(zip(axes or first.where, first.heading, strict=True))
+                where = {**first.where, axis: name}
+                yield Entry([*{**parts, axis: name}.values()], where, own=True)

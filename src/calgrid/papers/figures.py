@@ -1,6 +1,7 @@
 """Figures of a study, with those after papers, and lists of the papers' own figures."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from calgrid.papers.fedlas.figures import FIGURES as FEDLAS
@@ -9,7 +10,7 @@ from calgrid.papers.maccal.figures import FIGURES as MACCAL
 from calgrid.papers.smart.figures import FIGURES as SMART
 from calgrid.report import figures
 from calgrid.report.study import StudyData
-from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.kinds import write_part
 from calgrid.storage.manifest import Manifest
 
 FIGURES = (*figures.FIGURES, *FEDLAS, *MACCAL, *SMART)
@@ -31,6 +32,4 @@ def write_figures(
     return [*paths, index]
 
 
-def run(call: Call) -> None:
-    """Draw the figures of a study."""
-    write_part(call, "figures", write_figures)
+run = partial(write_part, name="figures", write=write_figures)

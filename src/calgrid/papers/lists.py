@@ -3,7 +3,6 @@ draw it.
 """
 
 import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -43,14 +42,13 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> 
     ----------
     drawn : index entries of the study's figures (see :func:`calgrid.report.index.read_index`).
     """
-    rows, cells = [], []
-    for wanted in paper.figures:
-        for row in _rows(data, wanted, drawn):
-            link = f"#figure-{row['id']}" if row["id"] else ""
-            drawing = Cell(row["id"] or text.NOTHING, link=link)
-            state = f"{row['state']}. {row['note']}".strip()
-            cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
-            rows.append(row)
+    rows = [row for wanted in paper.figures for row in _rows(data, wanted, drawn)]
+    cells = []
+    for row in rows:
+        link = f"#figure-{row['id']}" if row["id"] else ""
+        drawing = Cell(row["id"] or text.NOTHING, link=link)
+        state = f"{row['state']}. {row['note']}".strip()
+        cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
     frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
     return Table(
         f"{paper.name}_figures",
@@ -89,25 +87,21 @@ def _missing(data: StudyData, wanted: PrintedFigure) -> str:
     if not runs:
         axes = filter(None, (wanted.dataset, wanted.backbone, wanted.method))
         return f"runs are missing: {_named([*map('/'.join, itertools.product(*axes))])}"
-    present: dict[str, set[str]] = defaultdict(set, calibrator=set(data.calibrators))
-    for run in runs:
-        # a figure may show several data sets, each with its own shift family
-        present["shift"].update(run["families"])
-        for axis in ("method", "dataset", "backbone"):
-            present[axis].add(run["key"][axis])
+    present: dict[str, set[str]] = {"calibrator": set(data.calibrators)}
+    # a figure may show several data sets, each with its own shift family
+    present["shift"] = set(itertools.chain(*(run["families"] for run in runs)))
+    for axis in ("method", "dataset", "backbone"):
+        present[axis] = {run["key"][axis] for run in runs}
     sentences = []
     for axis, noun in FIGURE_AXES.items():
-        absent = [name for name in getattr(wanted, axis) if name not in present[axis]]
-        if absent:
+        if absent := [name for name in getattr(wanted, axis) if name not in present[axis]]:
             sentences.append(f"{noun} are missing: {_named(absent)}")
     return "; ".join(sentences)
 
 
 def _about(place: Mapping[str, object], wanted: PrintedFigure) -> bool:
-    for axis, names in {"dataset": wanted.dataset, "backbone": wanted.backbone}.items():
-        if names and place.get(axis, names[0]) not in names:
-            return False
-    return True
+    known = {"dataset": wanted.dataset, "backbone": wanted.backbone}.items()
+    return all(not names or place.get(axis, names[0]) in names for axis, names in known)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from calgrid.papers.cells import NUMBERS, PRINTED, FilledTable
+from calgrid.papers.cells import BEST, NUMBERS, PRINTED, SECOND, FilledTable
 from calgrid.papers.declared import COORDINATES, Paper, PaperTable
-from calgrid.papers.marks import BEST, SECOND
 from calgrid.papers.means import SECTION
 from calgrid.report import text
 from calgrid.report.study import StudyData
@@ -38,12 +38,9 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
     ----------
     table : see :func:`calgrid.papers.cells.filled_tables`.
     """
-    declared, frame, sections = table.declared, table.frame, []
-    for (protocol, checkpoint), part in frame.groupby(list(SECTION), sort=False):
-        heading = "Published numbers; no run of ours is here"
-        if protocol:
-            heading = f"Protocol {protocol}, {checkpoint} checkpoint"
-        sections.append(_section(table, heading, part))
+    declared, frame = table.declared, table.frame
+    places = frame.groupby(list(SECTION), sort=False)
+    sections = [_section(table, *place, part) for place, part in places]
     caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
     names = f"{paper.name}_{declared.id}", declared.title, "Published numbers"
     return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
@@ -76,29 +73,22 @@ def _of_runs(declared: PaperTable, frame: pd.DataFrame, manifest: Manifest, pape
 def _caption(declared: PaperTable, frame: pd.DataFrame, level: float, runs: str) -> str:
     """Meaning of the cells."""
     over = text.listed([AXES[axis].lower() for axis in declared.best_over] or ["nothing"])
-    ranked = "'of n' after a rank: n rows have all numbers." if frame["n_ranked"].any() else ""
-    own = ""
-    if frame["own"].any():
-        own = (
-            "Behind the rule (in Markdown an empty row or column): methods and calibrators of this "
-            "study that no table of the paper names; they have no published numbers and no place "
-            "in mean ranks, and compete for best among ours."
-        )
-    doubted = "?: suspect published number, which is not marked." if frame["suspect"].any() else ""
-    sentences = [
-        "Ours | published (difference, ours minus published).",
-        _small(declared, frame, level),
+    sentences = {
+        "Ours | published (difference, ours minus published).": True,
+        _small(declared, frame, level): True,
         f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
-        "separately for ours and published.",
-        ranked,
-        own,
-        doubted,
-        declared.note,
-        runs,
+        "separately for ours and published.": True,
+        "'of n' after a rank: n rows have all numbers.": frame["n_ranked"].any(),
+        "Behind the rule (in Markdown an empty row or column): methods and calibrators of this "
+        "study that no table of the paper names; they have no published numbers and no place "
+        "in mean ranks, and compete for best among ours.": frame["own"].any(),
+        "?: suspect published number, which is not marked.": frame["suspect"].any(),
+        declared.note: declared.note,
+        runs: runs,
         "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
-        "together with accuracy, NLL and Brier score, which are in the other tables.",
-    ]
-    return " ".join(filter(None, sentences))
+        "together with accuracy, NLL and Brier score, which are in the other tables.": True,
+    }
+    return " ".join(sentence for sentence, is_true in sentences.items() if is_true)
 
 
 def _small(declared: PaperTable, frame: pd.DataFrame, level: float) -> str:
@@ -117,52 +107,52 @@ def _small(declared: PaperTable, frame: pd.DataFrame, level: float) -> str:
     )
 
 
-def _section(table: FilledTable, heading: str, frame: pd.DataFrame) -> Section:
+def _section(table: FilledTable, protocol: str, checkpoint: str, frame: pd.DataFrame) -> Section:
     """Cells of one protocol and checkpoint."""
     declared = table.declared
+    heading = f"Protocol {protocol}, {checkpoint} checkpoint"
+    if not protocol:
+        heading = "Published numbers; no run of ours is here"
     header = [AXES[axis] for axis in declared.row_axes]
     behind = len(header) + len(declared.printed_columns)
     for number in sorted({*frame["column"]}):
         names = dict.fromkeys(text.name(part) for part in table.columns[number].heading if part)
         header.append(" ".join(names))
-    lines = dict[int, list[Cell]]()
-    for cell in frame.sort_values(["row", "column"]).to_dict("records"):
-        line = lines.setdefault(cell["row"], list(map(words, table.rows[cell["row"]].heading)))
-        line.append(_cell(declared, cell))
+    lines = []
+    for number, cells in frame.sort_values(["row", "column"]).groupby("row"):
+        shown = [_cell(declared, cell) for cell in cells.to_dict("records")]
+        lines.append([*map(words, table.rows[number].heading), *shown])
+    below = len(declared.printed_rows)
     return Section(
         heading,
         header,
-        list(lines.values()),
-        ruled_row=len(declared.printed_rows) if len(lines) > len(declared.printed_rows) else None,
+        lines,
+        ruled_row=below if len(lines) > below else None,
         ruled_column=behind if len(header) > behind else None,
     )
 
 
 def _cell(declared: PaperTable, cell: Mapping[str, Any]) -> Cell:
     """Our number, the published one and their difference."""
+    number = partial(_number, declared, cell)
     printed = None
     if not math.isnan(cell["published"]):
-        spread = ""
-        if declared.of_fits and not math.isnan(cell["published_std"]):
-            spread = f"± {_number(declared, cell, 'published_std')}"
-        doubt = "?" if cell["suspect"] else ""
+        spread = f"± {number('published_std')}" if declared.of_fits else ""
         printed = Cell(
-            _number(declared, cell, "published") + doubt,
-            spread,
+            number("published") + ("?" if cell["suspect"] else ""),
+            spread if not math.isnan(cell["published_std"]) else "",
             bold=cell["published_mark"] == BEST,
             underlined=cell["published_mark"] == SECOND,
         )
-    difference = ""
-    if not math.isnan(cell["difference"]):
-        difference = f"({_number(declared, cell, 'difference', signed=True)})"
+    difference = f"({number('difference', signed=True)})"
     return Cell(
-        _number(declared, cell, "ours"),
+        number("ours"),
         _beside(declared, cell),
         bold=cell["ours_mark"] == BEST,
         underlined=cell["ours_mark"] == SECOND,
         sort=cell["ours"],
         printed=printed,
-        difference=difference,
+        difference="" if math.isnan(cell["difference"]) else difference,
     )
 
 
@@ -172,11 +162,11 @@ def _beside(declared: PaperTable, cell: Mapping[str, Any]) -> str:
         return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(declared.printed_rows) else ""
     if math.isnan(cell["n_seeds"]):
         return ""
+    low, high, std = (_number(declared, cell, name) for name in ("ci_low", "ci_high", "std"))
+    spread = "" if math.isnan(cell["ci_low"]) else f"[{low}, {high}] "
     if declared.of_fits and not math.isnan(cell["std"]):
-        return f"± {_number(declared, cell, 'std')} n={cell['n_seeds']:.0f}"
-    ends = [_number(declared, cell, end) for end in ("ci_low", "ci_high")]
-    interval = "" if math.isnan(cell["ci_low"]) else f"[{', '.join(ends)}] "
-    return f"{interval}n={cell['n_seeds']:.0f}"
+        spread = f"± {std} "
+    return f"{spread}n={cell['n_seeds']:.0f}"
 
 
 def _number(declared: PaperTable, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:

@@ -1,11 +1,12 @@
 """The report of a study, with lists of the figures of the papers that it names."""
 
+from functools import partial
 from pathlib import Path
 
 from calgrid.papers.lists import figure_lists
 from calgrid.report import html
 from calgrid.report.study import StudyData
-from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.kinds import write_part
 from calgrid.storage.manifest import Manifest
 
 
@@ -15,6 +16,4 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     html.write_report(data, out, figure_lists)
 
 
-def run(call: Call) -> None:
-    """Write the report of a study."""
-    write_part(call, "report.html", write_report)
+run = partial(write_part, name="report.html", write=write_report)

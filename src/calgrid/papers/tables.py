@@ -1,6 +1,7 @@
 """Tables of a study, with the claims and tables of the papers that it names, ours beside theirs."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from calgrid.papers.cells import filled_tables
@@ -10,7 +11,7 @@ from calgrid.papers.render import paper_table
 from calgrid.report import tables
 from calgrid.report.study import StudyData
 from calgrid.report.table import Table, named
-from calgrid.storage.kinds import Call, write_part
+from calgrid.storage.kinds import write_part
 from calgrid.storage.manifest import Manifest
 
 
@@ -30,6 +31,4 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     return tables.write_tables(data, out, paper_tables(data, papers_of(manifest)))
 
 
-def run(call: Call) -> None:
-    """Write the tables of a study."""
-    write_part(call, "tables", write_tables)
+run = partial(write_part, name="tables", write=write_tables)

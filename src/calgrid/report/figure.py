@@ -1,5 +1,6 @@
 """Figures of the report: rows are collected from the study once, then drawn and described."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -60,14 +61,25 @@ class FigureData:
 class FigureContent(Protocol):
     """What a figure shows: a module, or an object."""
 
-    def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
+    def collect(self, data: StudyData, group: Group, /) -> pd.DataFrame:
         """Rows of the figure; no rows, no figure."""
 
-    def draw(self, frame: FigureData) -> Figure:
+    def draw(self, frame: FigureData, /) -> Figure:
         """Draw them."""
 
-    def caption(self, frame: FigureData) -> str:
+    def caption(self, frame: FigureData, /) -> str:
         """State the content, the number of seeds, the split and the interval."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a figure shows, by functions of a module with several figures: see
+    :class:`FigureContent`.
+    """
+
+    collect: Callable[[StudyData, Group], pd.DataFrame]
+    draw: Callable[[FigureData], Figure]
+    caption: Callable[[FigureData], str]
 
 
 #: ``each`` of a :class:`FigureKind` -> fields that two groups of one figure share
@@ -92,6 +104,7 @@ class FigureKind:
         backbone (``setting``), for each protocol, data set and checkpoint (``dataset``) or once
         (``study``).
     column : whether its PDF has the width of one column of a paper.
+    photographs : whether it shows images of the data set.
     """
 
     id: str
@@ -100,6 +113,7 @@ class FigureKind:
     content: FigureContent
     each: Literal["checkpoint", "setting", "dataset", "study"] = "checkpoint"
     column: bool = False
+    photographs: bool = False
 
     def _place(self, group: Group) -> dict[str, str]:
         return {name: getattr(group, name) for name in SHARED[self.each]}
@@ -129,5 +143,5 @@ class FigureKind:
             "category": self.category,
             "figure": self.id,
             "place": place,
-            "photographs": getattr(self.content, "PHOTOGRAPHS", False),
+            "photographs": self.photographs,
         }

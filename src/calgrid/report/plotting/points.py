@@ -3,7 +3,7 @@ correlations over seeds.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -70,14 +70,22 @@ def title(ax: Axes, *lines: str) -> None:
 
 
 def finished(
-    figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None
+    figure: Figure,
+    handles: Sequence[Artist],
+    x: str = "",
+    y: str = "",
+    columns: int = 100,
+    **look: Any,
 ) -> Figure:
-    """Add a legend above the panels, in one line unless ``columns`` is given, and labels of the
-    axes; return it.
+    """Add a legend above the panels, in at most so many columns, and labels of the axes; return it.
+
+    ``look`` has further options of the legend.
     """
-    figure.legend(handles=list(handles), loc="outside upper center", ncols=columns or len(handles))
-    figure.supxlabel(x, fontsize=9)
-    figure.supylabel(y, fontsize=9)
+    most = min(len(handles), columns)
+    figure.legend(handles=list(handles), loc="outside upper center", ncols=most, **look)
+    for write, label in ((figure.supxlabel, x), (figure.supylabel, y)):
+        if label:
+            write(label, fontsize=9)
     return figure
 
 
