@@ -219,15 +219,12 @@ def _is_labelled(data: Logits) -> bool:
     return bool((data.label != NO_LABEL).any())
 
 
-def _kind(data: Logits) -> str:
-    """What :func:`_values` are."""
-    return "logits" if data.probabilities is None else "probabilities"
-
-
-def _values(data: Logits, options: argparse.Namespace) -> np.ndarray:
-    """Logits or probabilities as in the file, (N, K), or (N,) of class 1 of two."""
-    values = data.logits if data.probabilities is None else data.probabilities
-    return values[:, 1] if options.binary else values
+def _values(data: Logits, options: argparse.Namespace) -> tuple[np.ndarray, str]:
+    """Logits or probabilities as in the file, (N, K), or (N,) of class 1 of two; and their kind."""
+    values, kind = data.probabilities, "probabilities"
+    if values is None:
+        values, kind = data.logits, "logits"
+    return values[:, 1] if options.binary else values, kind
 
 
 def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
@@ -254,13 +251,10 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
     component = registry.describe("calibrator", id, "--calibrator")
     overrides = component.resolve(given, where="--set")
     seed = overrides["seed"] if "seed" in given else options.seed
+    values, kind = _values(data, options)
+    names = data.metadata.get("classes")
     return build_calibrator(id, **{**overrides, "seed": seed}).fit(
-        _values(data, options),
-        data.label,
-        data.features,
-        head,
-        kind=_kind(data),
-        class_names=data.metadata.get("classes"),
+        values, data.label, data.features, head, kind=kind, class_names=names
     )
 
 
@@ -393,9 +387,8 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
     """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
-        columns[calibrator.id] = calibrator.predict_output(
-            _values(target, options), target.features, kind=_kind(target)
-        )
+        values, kind = _values(target, options)
+        columns[calibrator.id] = calibrator.predict_output(values, target.features, kind=kind)
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
         warn(*_not_said(symptoms(target, columns["none"], options.apply)))

@@ -120,7 +120,7 @@ class Bank:
                 raise self._damaged(f"{run.folder}/{name}", "its logits are probabilities")
             identity = identity_of_rows(table["index"].to_numpy(), table["label"].to_numpy())
             names = as_names(read_metadata(table).get("classes"))
-            found[Path(name).stem] = BankRows(*logits.shape, identity, names)
+            found[Path(name).stem] = BankRows(len(table), logits.shape[1], identity, names)
         return found
 
     def _record(self, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from calgrid.papers.declared import (
     Entry,
     Paper,
     PaperTable,
+    further,
     papers_of,
     run_method,
 )
@@ -86,8 +87,8 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     """
     printed, names, laid = _printed(paper), _own_names(data, paper), []
     for table in paper.tables:
-        rows = [*table.printed_rows, *table.own_rows(names)]
-        columns = [*table.printed_columns, *table.own_columns(names)]
+        rows = [*table.printed_rows, *further(table.printed_rows, names, table.row_axes)]
+        columns = [*table.printed_columns, *further(table.printed_columns, names)]
         cells = _cells(table, rows, columns, printed)
         places = _places(table, cells)
         by = decided_by(places["metric"])

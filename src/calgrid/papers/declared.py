@@ -151,16 +151,6 @@ class PaperTable:
         found = _expanded(cell, self.means)
         return [{**place, "method": run_method(place)} for place in found]
 
-    def own_rows(self, names: Mapping[str, Sequence[str]]) -> list[Entry]:
-        """Rows for further methods and calibrators of a study, beside all that differ in this
-        coordinate alone, if the table compares two or more.
-        """
-        return list(_further(self.printed_rows, names, self.row_axes))
-
-    def own_columns(self, names: Mapping[str, Sequence[str]]) -> list[Entry]:
-        """Columns for further methods and calibrators, as the rows."""
-        return list(_further(self.printed_columns, names))
-
     def factor(self, metric: str) -> float:
         """Factor from numbers in files to numbers shown."""
         if metric in self.ranks:
@@ -321,20 +311,22 @@ def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
         yield from _expanded({**place, **values}, later) if over else [place]
 
 
-def _further(
+def further(
     entries: Sequence[Entry], names: Mapping[str, Sequence[str]], axes: Sequence[str] = ()
 ) -> Iterator[Entry]:
-    """Entries with each name on an axis, beside those that differ in this axis alone; ``axes`` are
-    those of the parts of a heading, or else those of the entry.
+    """Rows or columns for further methods and calibrators of a study, by axis, beside all that
+    differ in this coordinate alone, if the table compares two or more.
+
+    ``axes`` are those of the parts of a heading, or else those of the entry.
     """
-    for axis, further in names.items():
+    for axis, more in names.items():
         alike: dict[tuple[tuple[str, Value], ...], list[Entry]] = {}
         is_compared = any(axis in entry.where for entry in entries) and (not axes or axis in axes)
         for entry in entries if is_compared else ():
             others = {**entry.where, axis: ""}
             alike.setdefault(tuple(sorted(others.items())), []).append(entry)
         for first, *rest in alike.values():
-            for name in further if rest else ():
+            for name in more if rest else ():
                 parts = dict(zip(axes or first.where, first.heading, strict=True))
                 where = {**first.where, axis: name}
                 yield Entry([*{**parts, axis: name}.values()], where, own=True)

@@ -34,8 +34,7 @@ GATE = Histories(
 )
 
 
-# Smoothing of a sample by FeDLaS against its indicator, in both modes of the gate (FeDLaS, Figure
-# 2b)
+# Figure 2b: smoothing of a sample against its indicator, in both modes of the gate
 # --------------------------------------------------------------------------------------------------
 
 #: sign of the gate -> colour and name of the mode, as in the paper
@@ -104,8 +103,7 @@ def draw_smoothing_curve(frame: FigureData) -> Figure:
     return points.finished(figure, handles, "Indicator γ (standardised)")
 
 
-# Saturation of the softmax against the norm of the features of training samples (FeDLaS, Figure
-# 1c)
+# Figure 1c: saturation of the softmax against the norm of the features of training samples
 # --------------------------------------------------------------------------------------------------
 
 #: the indicator that is a norm of the features
@@ -143,7 +141,7 @@ def draw_saturation(frame: FigureData) -> Figure:
     return points.finished(figure, points.answer_handles(), *names)
 
 
-# Magnitudes of the features of easy and of hard images in descending order (FeDLaS, Figure 1d)
+# Figure 1d: magnitudes of the features of easy and of hard images in descending order
 # --------------------------------------------------------------------------------------------------
 
 #: group of images -> its line
@@ -194,8 +192,7 @@ def draw_feature_profiles(frame: FigureData) -> Figure:
     return points.finished(figure, handles, "Rank of the feature", "Magnitude")
 
 
-# Failure cases of the indicator of FeDLaS: wrong answers with large and right answers with small
-# feature norms
+# Failure cases of the indicator: wrong answers of large feature norm, right ones of small
 # --------------------------------------------------------------------------------------------------
 
 #: group of the probe -> heading

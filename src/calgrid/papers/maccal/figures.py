@@ -41,7 +41,7 @@ RETENTION = Histories(
 )
 
 
-# Accuracy, MCE and AECE, averaged over data sets and backbones (MaC-Cal, Figure 4)
+# Figure 4: accuracy, MCE and AECE, averaged over data sets and backbones
 # --------------------------------------------------------------------------------------------------
 
 AVERAGED = ("accuracy", "mce", "aece")
@@ -121,7 +121,7 @@ def _means_panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:
         ax.set_xlim(left=0)
 
 
-# Histogram of confidence before and after retraining under masks (MaC-Cal, Figure 1a)
+# Figure 1a: histogram of confidence before and after retraining under masks
 # --------------------------------------------------------------------------------------------------
 
 #: stage -> its line or area
@@ -196,8 +196,7 @@ def _mean(rows: pd.DataFrame, name: str) -> float:
     return 100 * float((sums[name] / sums["count"]).mean())
 
 
-# Masks on a trained head, at inference and during retraining, by masking ratio (MaC-Cal, Figure 1b
-# and c)
+# Figure 1b and c: masks on a trained head, at inference and in retraining, by ratio
 # --------------------------------------------------------------------------------------------------
 
 #: panels: column -> label and factor
@@ -302,7 +301,7 @@ def draw_masked_inference(frame: FigureData) -> Figure:
     return points.finished(figure, handles, columns=2)
 
 
-# Test images in the plane by t-SNE of features and of logits (MaC-Cal, Figure 2a and d)
+# Figure 2a and d: test images in the plane by t-SNE of features and of logits
 # --------------------------------------------------------------------------------------------------
 
 #: largest number of classes with distinct colours and a legend; more classes have colours from a
@@ -372,7 +371,7 @@ def _embedding_panel(
     ax.grid(visible=False)
 
 
-# Angles between the prototypes of classes, one violin per method (MaC-Cal, Figure 2b and e)
+# Figure 2b and e: angles between the prototypes of classes, one violin per method
 # --------------------------------------------------------------------------------------------------
 
 #: kind of prototype -> title of its panel

@@ -44,7 +44,7 @@ def plain_names(data: StudyData) -> list[str]:
     return list(dict.fromkeys(name.partition(" (")[0] for name in data.calibrators))
 
 
-# AECE of calibrators for each backbone, with published numbers (SMART, Figures 4, 6 to 10)
+# Figures 4, 6 to 10: AECE of calibrators for each backbone, with published numbers
 # --------------------------------------------------------------------------------------------------
 
 METRIC = "aece"
@@ -185,7 +185,7 @@ def _wrapped(name: str) -> str:
     return "\n".join(textwrap.wrap(name.replace("_", "_ "), LETTERS)).replace("_ ", "_")
 
 
-# Reduction of ECE and AECE by each calibrator under each corruption (SMART, Figures 11 to 14)
+# Figures 11 to 14: reduction of ECE and AECE by each calibrator under each corruption
 # --------------------------------------------------------------------------------------------------
 
 REDUCED = ("ece", "aece")
@@ -269,7 +269,7 @@ def _reduction_panel(
         ax.plot(part["mean"], y, markeredgecolor="white", markeredgewidth=0.3, **look)
 
 
-# ECE and NLL of the calibrators against the number of validation rows (SMART, Figure 5)
+# Figure 5: ECE and NLL of the calibrators against the number of validation rows
 # --------------------------------------------------------------------------------------------------
 
 SIZE_METRICS = ("ece", "nll")

@@ -35,7 +35,7 @@ def whose(frame: FigureData) -> str:
     return f"{method} on {frame.label} (seed {seed:.0f} alone)"
 
 
-# Path of a calibrator's fit in the plane of ECE and NLL (SMART, Figure 2)
+# Figure 2: path of a calibrator's fit in the plane of ECE and NLL
 # --------------------------------------------------------------------------------------------------
 
 #: calibrators in the order of their colours
@@ -82,8 +82,7 @@ def draw_fit_course(frame: FigureData) -> Figure:
     return points.finished(figure, style.handles(looks))
 
 
-# SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and
-# 3)
+# Figures 2 and 3: SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch
 # --------------------------------------------------------------------------------------------------
 
 #: column -> label, factor, and the ratio of values above which the axis is logarithmic
@@ -149,7 +148,7 @@ def draw_fit_objectives(frame: FigureData) -> Figure:
     return points.finished(figure, style.line_handles(names), columns=4)
 
 
-# Temperature for a fixed confidence against candidate inputs of a calibrator (SMART, Figure 2)
+# Figure 2: temperature for a fixed confidence against inputs of a calibrator
 # --------------------------------------------------------------------------------------------------
 
 Floats = NDArray[np.float64]
@@ -235,7 +234,7 @@ def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:
         ax.plot(reach, reach / -np.log(share), color=BOUND, linewidth=1)
 
 
-# Temperature learned by SMART against its input, the logit margin (SMART, Figure 16)
+# Figure 16: temperature learned by SMART against its input, the logit margin
 # --------------------------------------------------------------------------------------------------
 
 MARGIN_BINS = 40
@@ -289,8 +288,7 @@ def draw_margin_temperature(frame: FigureData) -> Figure:
     return points.finished(figure, handles)
 
 
-# Reliability by groups of the logit margin, for SMART and temperature scaling (SMART, Figures 1
-# and 15)
+# Figures 1 and 15: reliability by groups of the logit margin
 # --------------------------------------------------------------------------------------------------
 
 #: groups of equal size by margin, and bins of equal size by confidence within each group
@@ -395,8 +393,7 @@ def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
     ax.set_xlabel("Margin")
 
 
-# Smallest FGSM perturbation that changes the predicted class, against the logit margin (SMART,
-# Figure 1a)
+# Figure 1a: smallest FGSM perturbation that changes the class, against the margin
 # --------------------------------------------------------------------------------------------------
 
 CENSORED: style.Look = {
