@@ -4,7 +4,7 @@ Each group ``dataset/model`` has ``probas_cal``, ``labels_cal`` and ``probas_tes
 ``labels_test``: probabilities ``(n, K)``, or ``(n,)`` of class 1 of two, and labels ``(n,)``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ def groups(path: Path) -> list[str]:
     MissingLibraryError : h5py is not installed.
     """
     with _opened(path) as file:
-        models = {dataset: getattr(group, "keys", tuple)() for dataset, group in file.items()}
+        models: dict[str, Iterable[str]] = {
+            dataset: getattr(group, "keys", tuple)() for dataset, group in file.items()
+        }
         return sorted(f"{dataset}/{name}" for dataset, names in models.items() for name in names)
 
 

@@ -40,7 +40,9 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
     """
     declared, frame = table.declared, table.frame
     places = frame.groupby(list(SECTION), sort=False)
-    sections = [_section(table, *place, part) for place, part in places]
+    sections = [
+        _section(table, protocol, checkpoint, part) for (protocol, checkpoint), part in places
+    ]
     caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
     names = f"{paper.name}_{declared.id}", declared.title, "Published numbers"
     return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
