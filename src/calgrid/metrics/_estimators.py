@@ -58,7 +58,11 @@ def joined(blocks: Sequence[Draws]) -> Draws:
         for parts, of_block in zip(kinds, block, strict=True):
             for name, values in of_block.items():
                 parts.setdefault(name, []).append(values)
-    return Draws(*({name: np.concatenate(each) for name, each in parts.items()} for parts in kinds))
+    draws = Draws({}, {})
+    for of_kind, parts in zip(draws, kinds, strict=True):
+        for name, each in parts.items():
+            of_kind[name] = np.concatenate(each)
+    return draws
 
 
 #: weights (R, N) in the order of the samples, each row summing to N -> draws
