@@ -68,11 +68,13 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
     lines = {line.split()[0]: line for line in text.splitlines()[2:] if line}
     assert lines["nll"].count("[") == 2
     assert lines["ece_null"].count("[") == 0
-    last = text.splitlines()[-1]
-    assert last.startswith("ts is better than no calibration on ")
-    assert "Accuracy" not in last
-    changes = calibrated("--calibrator", "vs", "--bootstrap", 50).out.splitlines()[-1]
-    assert re.search(r"\. Accuracy: \d\d\.\d\d % to \d\d\.\d\d %\.$", changes)
+    first = text.splitlines()[0]
+    assert first.startswith("ts is better than no calibration on ")
+    assert "Accuracy" not in first
+    ends = [f"{100 * each['ece_debiased']:.2f} %" for each in (before, after)]
+    assert f"The calibration error is better: debiased ECE {' to '.join(ends)}." in first
+    changes = calibrated("--calibrator", "vs", "--bootstrap", 50).out.splitlines()[0]
+    assert re.search(r"\. Accuracy: \d\d\.\d\d % to \d\d\.\d\d %\. The cal", changes)
 
 
 def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fails, tmp_path):
@@ -384,7 +386,7 @@ class TestRanking:
         ranked = ("calibrate", "--fit", val, "--keeps-classes", *FAST)
         done = calgrid(*ranked, "--calibrator", "ts,vs,iso")
         assert "Left out: vs, iso (may change predicted classes)." in done.out
-        assert done.out.rstrip().endswith("Choice: ts, the best.")
+        assert re.match(r"Use ts \(nll \d\.\d+\), the best\.\n", done.out)
         fails(*ranked, "--calibrator", "ts", "--save", "x", parts=["needs several calibrators"])
 
     def test_a_fit_that_did_not_converge_is_marked(self, calgrid, files, monkeypatch):

@@ -21,15 +21,16 @@ def test_bins_of_a_file_give_its_calibration_error(calgrid, files, data):
     assert " %, debiased ECE " in head
 
 
-def test_calibrate_draws_before_and_after_and_ends_with_one_sentence(calgrid, files, tmp_path):
+def test_calibrate_draws_before_and_after_and_its_verdict_is_in_front(calgrid, files, tmp_path):
     val, test = files("npz")
     plot, out = tmp_path / "r.svg", tmp_path / "calibrated.parquet"
     options = ("--fit", val, "--apply", test, "--bootstrap", 50, "--plot", plot, "--out", out)
     done = calgrid("calibrate", "--calibrator", "ts,none,ts_mix", *options)
     assert done.code == 0, done.err
-    last = done.out.splitlines()[-1]
-    assert " is better than no calibration on " in last
-    assert "paired interval of the difference [-" in last
+    use, verdict = (line for line in done.out.splitlines() if line.startswith(("Use ", "ts")))
+    assert use == done.out.splitlines()[0]
+    assert " is better than no calibration on " in verdict
+    assert "paired interval of the difference [-" in verdict
     assert plot.read_text().count("debiased ECE") == 2
     both = calgrid("reliability", test, out, "--plot", tmp_path / "both.pdf", "--bootstrap", 0)
     assert both.code == 0, both.err

@@ -310,6 +310,8 @@ def test_files_say_of_what_study_they_are_and_in_what_units(small_batches):
         footer = json.loads(pq.read_schema(small_batches / name).metadata[b"calgrid"])
         assert (footer["study"], footer["calgrid"]) == ("made up", __version__)
         assert (footer["units"]["ece"], footer["units"]["nll"]) == ("fraction", "nats")
+        directions = [footer["lower_is_better"][name] for name in ("nll", "accuracy", "ece_null")]
+        assert (footer["bins"], directions) == (15, [True, False, None])
 
 
 def test_metrics_of_another_run_are_refused(study, refuses):

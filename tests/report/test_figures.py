@@ -1,8 +1,12 @@
 """Figures exist where there are data, are readable pictures, and have the same bytes every time."""
 
+import dataclasses
 import itertools
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +17,7 @@ from PIL import Image
 from scipy.stats import spearmanr
 from tests.report.conftest import Recipe, make_study
 
+from calgrid.metrics.binning import BinSums
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.report.captions import folded
 from calgrid.report.figure import FigureData
@@ -20,20 +25,20 @@ from calgrid.report.figures import (
     intervals,
     over_under,
     pareto,
-    scatter,
+    reliability,
     severity,
     survey,
 )
 from calgrid.report.figures.histories import TRAINING, drops
 from calgrid.report.index import CATEGORIES, read_index
 from calgrid.report.plotting import points, style
+from calgrid.report.recipes import best_of_all
 
 KINDS = (
     "nll_intervals",
     "reliability",
     "over_under",
     "ece_intervals",
-    "accuracy_ece",
     "pareto",
     "shift_severity",
     "training",
@@ -97,6 +102,9 @@ def test_ends_of_cut_intervals_are_arrows(study):
 
 def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     data, group = study.opened()
+    known = best_of_all(data, group)
+    best = dataclasses.replace(known, best=known.best.replace({"ts": "a", "none": "a"}))
+    monkeypatch.setattr("calgrid.report.figures.intervals.best_of_all", lambda *_: best)
     rows = data.test(group)
     bare = rows[rows["calibrator"] == "none"]
     made = {"none": 0.0, "a": 0.3, "b": 0.1, "ts": 0.4, "c": 0.2}
@@ -109,10 +117,12 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     data.calibrators = list(made)
     monkeypatch.setattr(data, "test", lambda group: many)
     shown = intervals.NLL.collect(data, group)
-    assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
+    assert set(shown["calibrator"]) == {"none", "ts", "a", "b"}  # a is of the best recipe
     caption = intervals.NLL.caption(FigureData(data, group, shown))
     assert "with 4 of 5 calibrators" in caption
-    assert "Calibrators: none and ts, and the 2 others with the lowest mean NLL." in caption
+    assert (
+        "Calibrators: none and ts, that of the lowest NLL, and of the others the 1 with" in caption
+    )
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
@@ -125,7 +135,7 @@ def test_the_front_holds_what_nothing_cheaper_beats():
 def test_captions_say_nothing_of_intervals_that_are_not_drawn(build):
     study = build(seeds=(0,), shifts=("contrast",), resamples=0)
     data, group = study.opened()
-    for content in (intervals.NLL, intervals.ECE, over_under, scatter, severity):
+    for content in (intervals.NLL, intervals.ECE, over_under, severity):
         frame = FigureData(data, group, content.collect(data, group))
         said = content.caption(frame)
         for mark in ("Bars: 95", "Black lines", "Bands", "±", "arrow", "interval"):
@@ -152,12 +162,9 @@ def test_no_caption_shows_an_ece_without_its_company(figures):
         for entry in read_index(figures)
     }
     assert "no evidence of miscalibration" in captions["ece_intervals"]
-    beside = ("ece_intervals", "over_under", "accuracy_ece", "shift_severity")
+    beside = ("ece_intervals", "over_under", "shift_severity")
     assert all("accuracy" in captions[kind].lower() for kind in beside)
-    assert all(
-        "NLL" in captions[kind]
-        for kind in ("accuracy_ece", "reliability", "over_under", "shift_severity")
-    )
+    assert all("NLL" in captions[kind] for kind in ("reliability", "over_under", "shift_severity"))
 
 
 def test_captions_say_what_the_intervals_are(figures, external_figures):
@@ -182,7 +189,7 @@ def test_external_runs_have_no_training_and_no_shift(external_figures):
     found = {
         path.name.removesuffix("_digits_resnet8.png") for path in external_figures.glob("*.png")
     }
-    assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals", "accuracy_ece"}
+    assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals"}
 
 
 def test_checkpoints_are_drawn_apart_and_training_once(build, draw_only):
@@ -233,10 +240,54 @@ def test_only_steps_of_a_constant_rate_are_drops():
     assert found(warmup) == [5]
 
 
-def test_sixteen_methods_are_told_apart():
-    names = [f"method_{place}" for place in range(16)]
-    looks = {(style.colour(names, name), style.line(names, name)) for name in names}
-    assert len(looks) == 16
+def test_thirty_methods_are_told_apart_and_nine_by_their_colour_alone():
+    names = [f"method_{place}" for place in range(30)]
+    for look in (style.line, style.marker):
+        assert len({(style.colour(names, name), look(names, name)) for name in names}) == 30
+    assert len({style.colour(names, name) for name in names[:9]}) == 9
+
+
+def test_a_method_has_one_colour_in_the_whole_report(study):
+    data, group = study.opened()
+    expected = {name: style.colour(data.methods, name) for name in data.methods}
+    for content in (severity, TRAINING):
+        rows = content.collect(data, group)
+        rows = rows[rows["method"] != "ce"]  # others are shown without the first
+        figure = content.draw(FigureData(data, group, rows))
+        found = {line.get_label(): line.get_color() for line in figure.legends[0].get_lines()}
+        assert {name: found[name] for name in ("ls", "mmce")} == {
+            name: expected[name] for name in ("ls", "mmce")
+        }
+
+
+def test_logarithmic_axes_say_so():
+    figure = style.new_figure(3, 2)
+    first, second = figure.subplots(1, 2)
+    first.set(yscale="log", ylabel="NLL (nats)", xlabel="Epoch")
+    second.set(xscale="log")
+    style.say_scales(figure)
+    assert (first.get_ylabel(), first.get_xlabel()) == ("NLL (nats), log scale", "Epoch")
+    assert (second.get_ylabel(), second.get_xlabel()) == ("", "log scale")
+
+
+def test_both_calibration_errors_have_one_scale(study):
+    data, group = study.opened()
+    rows = intervals.ECE.collect(data, group).assign(ece_mean=0.4, ece_debiased_mean=0.01)
+    debiased, plain, _ = intervals.ECE.draw(FigureData(data, group, rows)).axes
+    assert (debiased.get_xlim(), debiased.get_xscale()) == (plain.get_xlim(), plain.get_xscale())
+
+
+def test_bins_of_a_diagram_have_an_interval_over_images():
+    figure = style.new_figure(3, 3)
+    ax = figure.subplots()
+    count = np.array([0.0, 8.0, 400.0])
+    sums = BinSums(count, 0.8 * count, np.array([0.0, 8.0, 320.0]))
+    reliability.curve(ax, sums)
+    bands = [bar for bar in ax.patches if bar.get_alpha() == reliability.BAND["alpha"]]
+    ends = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in bands]
+    # Wilson: n / (n + z^2) for n of n; the ends of 320 of 400 are those of its formula
+    assert ends[0] == pytest.approx((100 * 8 / (8 + 1.959964**2), 100), abs=1e-3)
+    assert ends[1] == pytest.approx((75.80, 83.63), abs=0.02)
 
 
 def test_a_logarithmic_axis_is_for_positive_values_that_span_much():
@@ -374,3 +425,13 @@ def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(bu
         labels = [ax.get_ylabel() for ax in TRAINING.draw(frame).axes]
         assert len(labels) == len(TRAINING.curves) - len(left_out)
         assert ("its refinement (nats)" in labels) == (not left_out)
+
+
+def test_the_first_picture_of_the_readme_is_what_its_command_draws(tmp_path):
+    assets = Path(__file__).parents[2] / "docs/assets"
+    subprocess.run([sys.executable, assets / "picture.py", tmp_path], check=True)
+    with (
+        Image.open(tmp_path / "reliability.png") as drawn,
+        Image.open(assets / "reliability.png") as kept,
+    ):
+        assert np.array_equal(np.asarray(drawn), np.asarray(kept))

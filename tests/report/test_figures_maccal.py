@@ -112,7 +112,7 @@ def test_calibrators_are_varied_on_the_baseline(build):
     )
     caption = sensitivity.CALIBRATORS.caption(FigureData(data, group, found))
     assert "networks of ce" in caption
-    assert "one seed" in caption
+    assert "one network each" in caption
 
 
 def test_one_run_is_spread_over_the_seeds_of_its_calibrator():

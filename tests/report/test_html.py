@@ -19,10 +19,11 @@ from calgrid.errors import DataError
 from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.report import captions
-from calgrid.report.findings import _calibrators, _parts, findings
+from calgrid.report.findings import _parts, findings
 from calgrid.report.index import read_index, write_index
-from calgrid.report.provenance import _sources
+from calgrid.report.provenance import _sources, bibtex
 from calgrid.report.recipes import best_of_all
+from calgrid.report.recommendation import calibration, recommendation
 from calgrid.report.study import StudyData
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES
@@ -77,13 +78,21 @@ def page(text):
     return Page(text)
 
 
-def test_the_page_needs_nothing_else(text, page):
+def test_the_page_needs_nothing_else_and_links_to_its_files(study, text, page):
     assert "http" not in text
     assert not page.all("link")
-    for tag in ("script", "img", "iframe", "a"):
+    for tag in ("script", "img", "iframe"):
         for attributes in page.all(tag):
-            place = attributes.get("src") or attributes.get("href") or ""
-            assert place == "" or place.startswith(("data:image/png;base64,", "#"))
+            place = attributes.get("src", "")
+            assert place == "" or place.startswith("data:image/png;base64,")
+    links = [link["href"] for link in page.all("a")]
+    files = [link for link in links if not link.startswith("#")]
+    assert all((study.folder / name).is_file() for name in files)
+    ids = [entry["id"] for entry in read_index(study.folder / "tables")]
+    drawn = [entry["id"] for entry in read_index(study.folder / "figures")]
+    expected = [f"tables/{id}.{suffix}" for id in ids for suffix in ("csv", "tex", "md")]
+    expected += [f"figures/{id}.{suffix}" for id in drawn for suffix in ("pdf", "svg", "png")]
+    assert sorted(files) == sorted(expected)
     assert "@import" not in text
     assert "url(" not in text
 
@@ -91,7 +100,7 @@ def test_the_page_needs_nothing_else(text, page):
 def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, page):
     entries = read_index(study.folder / "figures")
     images = page.all("img")
-    assert len(images) == len(entries) == 9
+    assert len(images) == len(entries) == 8
     by_caption = {image["alt"]: image["src"] for image in images}
     for entry in entries:
         content = base64.b64decode(
@@ -130,7 +139,9 @@ def test_a_caption_is_folded_between_sentences():
 
 
 def test_navigation_leads_to_every_section(page):
-    targets = [link["href"].removeprefix("#") for link in page.all("a")]
+    inside = [link["href"] for link in page.all("a") if link["href"].startswith("#")]
+    first, *targets = [link.removeprefix("#") for link in inside]
+    assert first == "cite"
     sections = [section["id"] for section in page.all("section")]
     assert targets == sections
     assert sections == [
@@ -178,7 +189,7 @@ def test_warnings_of_fits_have_the_range_of_their_numbers_and_name_the_runs(stud
     )
 
 
-def test_what_calibrators_raise_is_said_as_what_they_lower(study):
+def test_harm_of_calibration_is_said_with_its_numbers_and_as_plainly_as_help(study):
     data, group = study.opened()
     rows = []
     for method, nll, error in (("ce", "better", "tie"), ("ls", "worse", "worse")):
@@ -187,38 +198,53 @@ def test_what_calibrators_raise_is_said_as_what_they_lower(study):
         rows += [{**pair, "metric": "nll", "verdict": nll}]
         rows += [{**pair, "metric": "squared_ce", "verdict": error}]
     data.clean_tests = pd.DataFrame(rows)
-    assert _calibrators(data, group) == (
-        "Against no calibration, NLL better: `ts` on `ce`; worse: `ts` on `ls`. In calibration "
-        "error worse: `ts` on `ls`; no difference found: `ts` on `ce`."
+    own = data.test(group).set_index(["method", "calibrator"])
+    nll = own.loc[[("ls", "none"), ("ls", "ts")], "nll_mean"]
+    ece = 100 * own.loc[[("ls", "none"), ("ls", "ts")], "ece_debiased_mean"]
+    assert calibration(data, group, "worse") == (
+        "Calibration makes worse the NLL with `ts` on `ls` (NLL {:.4f} to {:.4f} nats); the "
+        "calibration error with `ts` on `ls` (ECE debiased {:.2f} to {:.2f} %).".format(*nll, *ece)
     )
+    assert calibration(data, group, "better") == (
+        "Calibration makes better the NLL with `ts` on `ce`."
+    )
+    assert recommendation(data, group)[-1].startswith("Calibration makes worse")
 
 
-def test_the_best_recipe_is_the_first_finding_with_all_that_is_not_worse(study):
+def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make, study):
     data, group = study.opened()
     found = best_of_all(data, group)
-    first = findings(data, group)[0]
-    assert first.startswith(f"`{found.best['method']}` ")
-    assert f"has the lowest NLL of {len(found.others) + 1} combinations" in first
-    assert f"{found.best['nll_mean']:.4f} nats" in first
-    assert f"Not significantly worse ({len(found.tied)} of {len(found.others)})" in first
-
-
-def test_differences_to_the_baseline_have_intervals_and_no_p(make, study):
+    said = recommendation(data, group)[0]
+    tied = {*map(tuple, found.tied[["method", "calibrator"]].to_numpy())}
+    tied.add((found.best["method"], found.best["calibrator"]))
+    assert (("ce", "none") in tied) == said.startswith("Use `ce` without calibration: NLL ")
     about = {"shifts": (), "ood": (), "n_test": 1000}
-    data, group = make(methods=("ce", "mmce"), seeds=(0, 1, 2, 3), **about).opened()
-    nll = data.rows("metrics.parquet", split="test", metric="nll", calibrator="none")
-    nll = nll.pivot(index="seed", columns="method", values="value")
-    (first,) = [said for said in findings(data, group) if said.startswith("NLL against")]
-    words = re.search(r"`mmce` higher by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
-    mean, low, high = map(float, words.groups())
-    assert mean == pytest.approx((nll["mmce"] - nll["ce"]).mean(), abs=0.006)
-    assert 0 < low < mean < high
-    assert first.startswith("NLL against `ce` before calibration: worse: `mmce` higher by ")
-    others = findings(*study.opened())
-    (first,) = [said for said in others if said.startswith("NLL against")]
-    tie = r"no difference found for `ls` and `mmce`; one of [\d.]+ nats to [\d.]+ nats would have"
-    assert re.search(rf"{tie} been\. After `ts`: ", first)
-    assert not any(re.search(r"\bp [\d<]", sentence) for sentence in others)
+    data, group = make(methods=("mixup",), seeds=(0, 1, 2, 3), **about).opened()
+    found = best_of_all(data, group)
+    (said,) = recommendation(data, group)
+    test = found.others.iloc[0]
+    assert (found.best["calibrator"], test["calibrator"], test["verdict"]) == (
+        "ts",
+        "none",
+        "worse",
+    )
+    assert 0 < test["ci_low"] < test["difference"] < test["ci_high"]
+    assert said.startswith(f"Use `ts`: NLL {text_of(found.best)}")
+    words = re.search(r"The NLL of no calibration is higher by .* nats \[(.*), (.*)\]\.", said)
+    assert float(words[1]) == pytest.approx(test["ci_low"], abs=0.006)
+    assert float(words[2]) == pytest.approx(test["ci_high"], abs=0.006)
+
+
+def text_of(row):
+    return f"{row['nll_mean']:.4f} nats, accuracy {100 * row['accuracy_mean']:.2f} %"
+
+
+def test_the_first_line_of_a_report_is_its_recommendation(study, page):
+    said = recommendation(*study.opened())[0].replace("`", "")
+    words = page.words
+    first = words.index(" ".join(said.split()[:6]))
+    assert first < words.index("Methods at a glance")
+    assert first < words.index("9 runs")
 
 
 def test_the_report_answers_before_and_after_calibration(make):
@@ -259,18 +285,6 @@ def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
     )
     tests["verdict"] = ["better", "equivalent"] * 3
     assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
-
-
-@pytest.mark.parametrize("low", [0.0, 0.01])
-def test_of_one_network_calibrators_are_listed_by_evidence_of_miscalibration(build, low):
-    study = build(methods=("ce",), seeds=(0,), shifts=(), ood=())
-    path = study.folder / "metrics.parquet"
-    rows = pd.read_parquet(path)
-    rows.loc[rows["metric"] == "ece", "ci_low"] = low
-    rows.to_parquet(path)
-    (said,) = [words for words in findings(*study.opened()) if "iscalibrat" in words]
-    start = "Miscalibrated" if low else "No evidence of miscalibration"
-    assert said == f"{start}: uncalibrated and `ts` (by the 95 % interval of the ECE)."
 
 
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):
@@ -337,6 +351,20 @@ def test_a_stage_that_was_made_with_several_versions_is_named(build):
     assert f"{said}1.0.0, {scipy.__version__}." in words
 
 
+def test_a_study_and_the_papers_of_its_methods_can_be_cited(study):
+    data, _ = study.opened()
+    entries = bibtex(data)
+    assert entries.startswith("@software{calgrid,\n")
+    assert f"study synthetic, {'f' * 16}" in entries
+    cited = re.findall(r"^@misc{([^,]+),", entries, re.MULTILINE)
+    assert len(cited) == len(set(cited))
+    assert {"ls", "mmce", "ts"} <= set(cited)
+    assert "ce" not in cited  # maximum likelihood has no paper
+    guo = next(entry for entry in entries.split("\n\n") if entry.startswith("@misc{ts,"))
+    assert guo.splitlines()[2] == "  year = {2017}"
+    assert entries.count("{") == entries.count("}")
+
+
 def test_sources_of_a_librarys_members_are_those_of_the_library():
     keys = pd.DataFrame(
         {"dataset": "theirs", "backbone": ["timm/test_vit", "resnet8", "somebodys"]}
@@ -352,9 +380,11 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
     external.tables()
     write_report(external.folder, external.manifest, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
-    assert len(page.all("img")) == len(read_index(external_figures)) == 5
+    assert len(page.all("img")) == len(read_index(external_figures)) == 4
     words = page.words
-    assert "1 of them from external logits" in words
+    assert "1 network · 1 calibrator" in words
+    for word in ("Seeds", "Checkpoint", "several seeds", "Methods are tested"):
+        assert word not in words
     assert [section["id"] for section in page.all("section")] == [
         "summary",
         "methods",
@@ -365,9 +395,14 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
     assert "external logits" in words
 
 
-def test_differences_that_cannot_be_tested_are_said_to_be_so(build):
+def test_methods_that_cannot_be_tested_are_not_recommended(build):
     study = build(seeds=(0,), shifts=(), ood=())
-    assert any("cannot be tested" in sentence for sentence in findings(*study.opened()))
+    first, *others = recommendation(*study.opened())
+    assert first.endswith(
+        "methods cannot be tested against each other: a test needs two common seeds or more."
+    )
+    method = first.split("`")[1]
+    assert not others or f"`{method}`" in others[0]
 
 
 def test_the_same_study_gives_the_same_bytes(study, text, tmp_path):
@@ -431,7 +466,11 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     page = Page((study.folder / "report.html").read_text())
     links = [each["href"] for each in page.all("a")]
     assert len(page.all("img")) == 1
-    assert [each for each in links if "figures" in each] == ["figures/y%2B.png", "figures/z%2B.png"]
+    linked = ["pdf", "svg", "png"]
+    assert [each for each in links if "figures" in each] == [
+        *(f"figures/x%2B.{suffix}" for suffix in linked),
+        *("figures/y%2B.png", "figures/z%2B.png"),
+    ]
     assert links[-2:] == ["manifest.json", "runs.json"]
     methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])

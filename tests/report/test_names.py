@@ -43,7 +43,7 @@ def test_tables_figures_and_report_have_names_and_files_of_numbers_identifiers(
     assert "<code>ls</code>" not in page
 
 
-@pytest.mark.parametrize("id", ["nll_intervals", "accuracy_ece", "reliability"])
+@pytest.mark.parametrize("id", ["nll_intervals", "reliability"])
 def test_no_identifier_is_left_in_a_figure(study, id):
     data, group = study.opened()
     (kind,) = [kind for kind in FIGURES if kind.id == id]

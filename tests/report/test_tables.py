@@ -1,5 +1,6 @@
 """Tables say what the summary says: same values, best in bold, nothing pooled, nothing invented."""
 
+import itertools
 import json
 import re
 import sys
@@ -65,6 +66,7 @@ def test_every_table_with_rows_is_written_in_three_formats_and_no_other(tables):
         "overview",
         "methods",
         "tests",
+        "each_two",
         "calibrators",
         "parts",
         "calibrator_ranks",
@@ -116,11 +118,17 @@ def test_latex_has_the_cells_of_markdown(tables, read_markdown):
 def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary, read_markdown):
     (rows,) = read_markdown(tables / "overview.md").values()
     (ranked,) = read_markdown(tables / "methods.md").values()
-    assert [row["Method"].split()[0] for row in rows] == [row["Method"] for row in ranked]
+    for name in ("Method", "Rank"):
+        assert [row[name].split()[0] for row in rows] == [row[name] for row in ranked]
+    first = means(summary, split="test", method=rows[0]["Method"].split()[0], calibrator="none")
     for row in rows:
         method = row["Method"].split()[0]
         expected = means(summary, split="test", method=method, calibrator="none")
         ece, nll = expected.loc["ece_debiased"], expected.loc["nll"]
+        assert row["NLL (nats) ↓"] == f"{nll['mean']:.4f} ± {nll['std']:.4f}"
+        if row is not rows[0]:
+            difference = nll["mean"] - first.loc["nll", "mean"]
+            assert row["NLL against the best"].startswith(f"{difference:+.4f} ")
         ends = f"[{100 * ece['ci_low']:.2f}, {100 * ece['ci_high']:.2f}]"
         assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
         nlls = {
@@ -167,7 +175,7 @@ def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_ma
                 & (metrics["method"] == method)
                 & (metrics["split"] == "test")
             )
-            metrics.loc[hit, "mean"] = value
+            metrics.loc[hit, ["mean", "ci_low", "ci_high"]] = value
     metrics.to_parquet(study.folder / "summary.parquet")
     out = study.tables()
     (rows,) = read_markdown(out / "methods.md").values()
@@ -175,10 +183,11 @@ def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_ma
     assert [(row["Method"], row["Rank"]) for row in rows] == [
         ("ls", "1"),
         ("ce", "2"),
+        ("Not ranked: more than 1 point and both intervals below the best accuracy, 95.00 %.", ""),
         ("mmce", "–"),
     ]
-    assert [row["NLL (nats) ↓"].startswith("**") for row in rows] == [True, False, False]
-    assert [row["Accuracy (%) ↑"].startswith("**") for row in rows] == [False, True, False]
+    assert [row["NLL (nats) ↓"].startswith("**") for row in rows] == [True, False, False, False]
+    assert [row["Accuracy (%) ↑"].startswith("**") for row in rows] == [False, True, False, False]
 
 
 def test_bold_is_the_best_calibrator_of_each_method(tables, read_markdown):
@@ -269,6 +278,18 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(
     assert {"against ce, ts", "calibrators of ls"} <= {*frame["family"]}
 
 
+def test_each_two_methods_are_compared_in_both_directions(study, tables, read_markdown):
+    data, group = study.opened()
+    sections = read_markdown(tables / "each_two.md")
+    assert list(sections) == ["digits, resnet8: uncalibrated", "digits, resnet8: calibrated by ts"]
+    for calibrator, rows in zip(("none", "ts"), sections.values(), strict=True):
+        shown = {row["Method"]: row for row in rows}
+        for one, other in itertools.permutations(shown, 2):
+            test = data.pairs(group)["nll", one, calibrator, other, calibrator]
+            said = f"{test.difference:+.4f} {test.verdict}, p "
+            assert shown[one][f"minus {other}"].replace("**", "").startswith(said)
+
+
 def test_ood_table_has_one_section_a_set(build, read_markdown):
     out = build(ood=("ood/photos", "ood/noise"), seeds=(0,), shifts=()).tables()
     assert list(read_markdown(out / "ood.md")) == [
@@ -302,9 +323,9 @@ def test_probes_have_a_section_of_the_costs_with_one_row_each(build, read_markdo
     pd.concat([costs, *probes]).to_parquet(path)
     out = study.tables()
     rows = read_markdown(out / "costs.md")["digits, resnet8, protocol quick: probes"]
-    assert [(row["Method"], row["Probe"], float(row["Seconds"])) for row in rows] == [
-        ("ce", "few", 3.0),
-        ("ce", "angles", 0.5),
+    assert [(row["Probe"], float(row["Seconds"])) for row in rows] == [
+        ("few", 3.0),
+        ("angles", 0.5),
     ]
 
 
@@ -421,7 +442,7 @@ def test_tables_of_an_external_study(external, tmp_path, read_markdown):
     assert rows[1]["NLL (nats) ↓"].replace("**", "").endswith(f"[{low:.4f}, {high:.4f}]")
     caption = read_index(tmp_path)[0]["caption"]
     assert "bootstrap intervals over test images" in caption
-    assert "one seed" in caption
+    assert "one network each" in caption
 
 
 def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, read_markdown):
@@ -720,7 +741,9 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
     (shown,) = read_markdown(tables / "classes.md").values()
     methods = {row["Method"] for row in shown}
     assert methods == {"ce", "ls", "mmce"}
-    assert [row["Class"] for row in shown] == [name for name in "0123" for _ in methods]
+    gaps = [abs(float(row["Gap (points), none"].split()[0])) for row in shown]
+    assert gaps == sorted(gaps, reverse=True)  # all have ten images or more
+    assert len(gaps) == 4 * len(methods)
     for row in shown:
         where = (stored["method"] == row["Method"]) & (stored["name"] == row["Class"])
         expected = {
@@ -732,14 +755,16 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
         values = {
             "Sensitivity (%)": bare["sensitivity"],
             "Specificity (%)": bare["specificity"],
-            "Precision (%), none": bare["precision"],
+            "Precision (%)": bare["precision"],
             "Confidence (%), none": bare["confidence"],
             "Confidence (%), ts": expected["ts"]["confidence"],
         }
         for heading, value in values.items():
             assert plain(row[heading])[0] == f"{100 * value:.2f}", heading
+        gap = bare["confidence"] - bare["precision"]
+        assert row["Gap (points), none"].startswith(f"{100 * gap:+.2f} [")
         # Wilson's interval by its definition: ends where |share - p| is 1.96 standard errors of p
-        sizes = {"Sensitivity (%)": bare["count"], "Precision (%), none": bare["predicted"]}
+        sizes = {"Sensitivity (%)": bare["count"], "Precision (%)": bare["predicted"]}
         for heading, images in sizes.items():
             interval = re.search(r"\[(.*), (.*)\]", row[heading])
             for end in (float(text) / 100 for text in interval.groups()):
@@ -750,23 +775,22 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
 def test_shares_of_few_images_are_marked(build, read_markdown):
     study = build(methods=("ce",), seeds=(0,), n_test=30, **CLEAN)
     (shown,) = read_markdown(study.tables() / "classes.md").values()
-    for images, share in (("Images", "Sensitivity (%)"), ("Predicted", "Precision (%), none")):
+    for images, share in (("Images", "Sensitivity (%)"), ("Predicted", "Precision (%)")):
         few = [int(row[images]) < 10 for row in shown]
         assert any(few)
         assert [row[share].endswith("few") for row in shown] == few
 
 
-def test_of_many_classes_the_table_has_those_that_are_hard_to_find(
+def test_of_many_classes_the_table_has_those_with_the_largest_gaps(
     build, monkeypatch, read_markdown
 ):
     study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
     monkeypatch.setattr(sys.modules["calgrid.report.tables.classes"], "MOST_ROWS", 4)
     (shown,) = read_markdown(study.tables() / "classes.md").values()
     stored = pd.read_parquet(study.folder / "classes.parquet")
-    rows = stored[stored["calibrator"] == "none"]
-    hardest = rows.groupby("name")["sensitivity"].mean().nsmallest(2).index
-    assert {row["Class"] for row in shown} == set(hardest)
-    assert len(shown) == 4
+    rows = stored[stored["calibrator"] == "none"].set_index(["name", "method"])
+    largest = (rows["confidence"] - rows["precision"]).abs().nlargest(4).index
+    assert [(row["Class"], row["Method"]) for row in shown] == list(largest)
 
 
 def test_groups_have_the_images_of_their_true_and_of_their_predicted_classes(build, read_markdown):

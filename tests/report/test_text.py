@@ -91,6 +91,15 @@ def test_one_point_of_accuracy_is_kept_and_more_is_not():
     assert list(keeps_accuracy(rows)) == [True, True, False]
 
 
+def test_accuracy_is_lost_if_more_than_a_point_is_between_both_intervals():
+    rows = pd.DataFrame({"accuracy_mean": [0.95, 0.93, 0.92]})
+    rows = rows.assign(accuracy_ci_low=rows["accuracy_mean"] - 0.005)
+    rows = rows.assign(accuracy_ci_high=[0.955, 0.9355, 0.9345])
+    assert list(keeps_accuracy(rows)) == [True, True, False]
+    rows.loc[0, "accuracy_ci_low"] = 0.94  # the noise of the best counts as that of the others
+    assert list(keeps_accuracy(rows)) == [True, True, True]
+
+
 def test_brier_decides_between_equal_nll():
     rows = pd.DataFrame(
         {

@@ -249,12 +249,30 @@ def test_a_p_value_depends_on_its_pair_and_not_on_what_is_asked():
     _, plain = study(rows)
     summary, asked = study(rows, [ask("m2", "m1"), ask_calibrators("ets", "ts"), ask("m1")])
     known, again = p_values(plain), p_values(asked)
-    assert again.loc[known.index].to_numpy() == pytest.approx(known.to_numpy(), abs=0)
+    both = known.index.intersection(again.index)  # without questions, also each two methods
+    assert len(both) > len(known) / 2
+    assert again.loc[both].to_numpy() == pytest.approx(known.loc[both].to_numpy(), abs=0)
     alone = statistics.compare(rows, [ask("m2", "m1")], 0.95, cases.resamples(rows, 0.001), "ce")
     found = again.loc["m2", "none", "m1", "none"].item()
     assert alone.loc[alone["calibrator"] == "none", "p_value"].item() == found
     of_summary = summary.set_index(["method", "calibrator"])["p_value"]
     assert of_summary["m1", "ts"] == again.loc["m1", "ts", "ce", "ts"].item()
+
+
+def test_without_questions_each_two_of_a_few_methods_have_a_test(monkeypatch):
+    def families():
+        _, tests = study(grid(methods=4))
+        same = (tests["calibrator"] == "none") & (tests["against_calibrator"] == "none")
+        pairs = map(frozenset, tests.loc[same, ["method", "against"]].to_numpy())
+        return dict(zip(pairs, tests.loc[same, "family"], strict=True))
+
+    found = families()
+    assert len(found) == 4 * 3 / 2
+    assert "methods with none" in found.values()
+    monkeypatch.setattr("calgrid.statistics.pairs.FEW_METHODS", 3)
+    assert families() == {
+        pair: family for pair, family in found.items() if family != "methods with none"
+    }
 
 
 def test_calibrators_that_are_nearly_equal_change_no_p_value():

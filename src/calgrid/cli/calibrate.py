@@ -25,7 +25,7 @@ from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.cli.terminal import write, write_json
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.logits.ranking import Ranked, choice, rank_calibrators, reference, usable
+from calgrid.logits.ranking import NONE, Ranked, choice, rank_calibrators, reference, usable
 from calgrid.logits.reading import predicted, read_head_arrays, share_rows
 from calgrid.logits.symptoms import impossible, of_labels, of_scores, symptoms
 from calgrid.logits.writing import write_csv
@@ -336,6 +336,7 @@ def _ranking_text(
     title = f"{rank_by} - {reference(ranking).id} [interval]"
     names = "".join(f"{name:>14s}" for name in shown)
     lines = [
+        _choice_text(ranking, rank_by),
         f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
         f"fit data.",
         f"{'':5s}{'':{width}s}{title:>34s}{names}{'changed':>9s}{'s/fit':>10s}",
@@ -353,26 +354,28 @@ def _ranking_text(
         "changed: share of rows whose predicted class changes; s/fit: processor seconds of a fit."
     )
     lines += left_out_lines(refused)
-    lines.append(_choice_text(ranking, rank_by))
     return "\n".join(lines) + "\n\n"
 
 
 def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
     """Which calibrator is chosen, and why."""
     against, chosen, best = reference(ranking), choice(ranking), ranking[0]
+    named = "no calibration" if chosen.id == NONE else chosen.id
+    use = f"Use {named} ({rank_by} {chosen.scores[rank_by].value:.5f})"
     if chosen is not against:
+        harm = f": {against.id} makes it worse" if chosen.id == NONE else ""
         return (
-            f"Choice: {chosen.id}, which is significantly better than {against.id}: {rank_by} "
+            f"{use}{harm}; it is significantly better than {against.id}: {rank_by} "
             f"{chosen.difference.value:+.5f} {interval_text(chosen.difference, '+')} (Holm's "
             "correction)."
         )
     if best is against:
-        return f"Choice: {against.id}, the best."
+        return f"{use}, the best."
     if best.verdict == NO_VERDICT:
-        return f"Choice: {against.id}, as no test was made of {best.id}, the best here."
+        return f"{use}, as no test was made of {best.id}, the best here."
     text = (
-        f"Choice: {against.id}, the simplest: {best.id}, the best here, is not significantly "
-        "better (Holm's correction)"
+        f"{use}, the simplest: {best.id}, the best here, is not significantly better (Holm's "
+        "correction)"
     )
     if not np.isnan(best.detectable):
         text += f"; a difference of {best.detectable:.5f} would have been found"
@@ -402,10 +405,10 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
         return {}
     if not options.json:
-        said = [f"{_when(name)}: {says_and_right(o, target.label)}" for name, o in columns.items()]
-        write(f"{'; '.join(said)}\n{_comparison_text(scores)}")
         if calibrator.id != "none" and options.bootstrap:
             write(_verdict_text(options, columns, target.label, scores))
+        said = [f"{_when(name)}: {says_and_right(o, target.label)}" for name, o in columns.items()]
+        write(f"{'; '.join(said)}\n{_comparison_text(scores)}")
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         times = nll_after / nll_before
@@ -466,15 +469,15 @@ def _verdict_text(
     labels: np.ndarray,
     scores: Mapping[str, Mapping[str, Estimate]],
 ) -> str:
-    """One sentence: by how much a calibrator changes the NLL, and how sure that is."""
+    """By how much a calibrator changes the NLL, and how sure that is; what else it changes."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, TIE, WORSE
 
     bare, id = columns
-    (row,) = paired_bootstrap(
+    row, error = paired_bootstrap(
         {id: [columns[id]], bare: [columns[bare]]},
         labels,
-        metrics=[NLL],
+        metrics=[NLL, "squared_ce"],
         n_resamples=options.bootstrap,
         n_bins=options.bins,
         of_runs=True,
@@ -496,10 +499,13 @@ def _verdict_text(
     if len(labels) < FEWEST_TEST:
         few = f", which has too few rows ({len(labels)}; at least {FEWEST_TEST} are needed)"
     before, after = (f"{100 * scores[name]['accuracy'].value:.2f} %" for name in (bare, id))
-    accuracy = "" if before == after else f" Accuracy: {before} to {after}."
+    more = "" if before == after else f" Accuracy: {before} to {after}."
+    if error["verdict"] in FOUND:
+        ends = [f"{100 * scores[name]['ece_debiased'].value:.2f} %" for name in (bare, id)]
+        more += f" The calibration error is {error['verdict']}: debiased ECE {' to '.join(ends)}."
     return (
-        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}{few}: NLL "
-        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{accuracy}\n"
+        f"{id} {words[row['verdict']]} no calibration on {options.apply}{few}: NLL "
+        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.{more}\n"
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calgrid import __version__
+from calgrid.components.metrics import find_metric
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts
@@ -71,13 +72,20 @@ def setting_of(run: ManifestRun) -> Setting:
 
 
 def footer_of(manifest: Manifest) -> dict[str, Any]:
-    """Facts in the footers of the files of a study: its name, the version of calgrid, and units."""
-    units = {metric.id: metric.unit for metric in ALL_METRICS.values()}
+    """Facts in the footers of the files of a study: its name, the version of calgrid, the number of
+    bins, and of each metric its unit and whether lower values are better (null: neither).
+    """
+    statistics = manifest["configuration"]["statistics"]
+    own = map(find_metric, statistics.get("metrics", ()))
+    metrics = {metric.id: metric for metric in (*ALL_METRICS.values(), *own)}
+    units = {name: metric.unit for name, metric in metrics.items()}
     return {
         "study": manifest["configuration"]["study"],
         "fingerprint": manifest["fingerprint"],
         "calgrid": __version__,
+        "bins": statistics["bins"],
         "units": {**units, "seconds": "s", "peak_memory_mb": "MB"},
+        "lower_is_better": {name: metric.lower_is_better for name, metric in metrics.items()},
     }
 
 

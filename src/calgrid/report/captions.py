@@ -12,16 +12,16 @@ ARROW = "An arrow: the interval continues outside the axes."
 #: words of a caption that the report shows before a fold, at most
 SHOWN_WORDS = 40
 RANKING = (
-    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of "
-    "the best; the others follow without a rank."
+    "Rows are ranked by NLL, then Brier score; those whose accuracy is below the best, with more "
+    "than 1 point between the intervals of both, follow without a rank."
 )
 DAGGER = (
     f"{SEES_VALIDATION} sees validation data during training, unlike the other methods; "
     "calibrators are fitted on the same data."
 )
 BEST_CALIBRATOR = (
-    "Bold: best calibrator of each method and column, among those within 1 point of the method's "
-    "best accuracy."
+    "Bold: best calibrator of each method and column, among those that keep the method's best "
+    "accuracy within 1 point."
 )
 TIES = (
     "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "
@@ -57,10 +57,10 @@ def folded(caption: str) -> tuple[str, str]:
 
 
 def seeds(rows: pd.DataFrame) -> str:
-    """Number of seeds of the rows: ``mean over 3 seeds``, ``one seed``."""
+    """Number of seeds of the rows: ``mean over 3 seeds``, ``one network each``."""
     low, high = int(rows["n_seeds"].min()), int(rows["n_seeds"].max())
     if high == 1:
-        return "one seed"
+        return "one network each"
     return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
 
 
@@ -81,7 +81,7 @@ def ties(rows: pd.DataFrame) -> str:
     if rows["n_seeds"].max() > 1:
         return TIES
     if rows["calibrator"].nunique() == 1:
-        return "With one seed ties are not tested."
+        return "With one seed ties are not tested." if rows["method"].nunique() > 1 else ""
     return TIES.replace("over seeds and test images", "for this network and other test images")
 
 
@@ -112,7 +112,7 @@ def _by_seeds(rows: pd.DataFrame, many: str, mark: str, single: str) -> str:
     """
     several = rows["n_seeds"] > 1
     known = rows[~several].filter(regex="ci_low$").notna().any(axis=None)
-    alone = f"{mark}: {single}, which do not cover the variance over seeds."
+    alone = f"{mark}: {single}, which do not cover retraining."
     if not several.any():
         return alone[0].upper() + alone[1:] if known else ""
     return f"{many}; for one seed, {alone}" if known else f"{many}."
@@ -147,28 +147,46 @@ def warnings(data: StudyData) -> list[str]:
 def reading(data: StudyData) -> list[str]:
     """How to read the numbers of the report: intervals, tests, ranking, null, shift."""
     level = f"{100 * data.level:g} %"
-    return [
-        *warnings(data),
-        *([DAGGER] if data.validation_methods else []),
+    units = (
         "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier "
         f"score is the sum over classes. Calibration errors use {data.bins} bins. No calibrator "
-        "was fitted on the images that it is scored on.",
+        "was fitted on the images that it is scored on."
+    )
+    over_seeds = (
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} "
         "Student t interval of the mean over seeds, computed on the logit scale (on the log "
         "scale if the metric has no upper bound) to stay within the bounds of the metric "
         "(it extends to a bias-corrected mean that is outside). It covers the variance of "
-        "retraining with other seeds.",
-        f"With one seed, an interval is a {level} bootstrap interval over test images: it covers "
-        "the choice of test images, not the variance over seeds. Calibration errors are biased "
+        "retraining with other seeds."
+    )
+    over_images = (
+        f"An interval of one network is a {level} bootstrap interval over test images: it covers "
+        "the choice of test images, not the variance of retraining. Calibration errors are biased "
         "upwards, more so in resamples: their interval starts at the part of the error that "
         "chance does not explain (0 if chance may explain all of it). ECE debiased has the "
         "interval of ECE, as both estimate the same quantity. MCE has none, as no interval with "
-        "valid coverage is known.",
-        RANKING,
+        "valid coverage is known."
+    )
+    null = (
         f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "
-        "and may be slightly below 0.",
+        "and may be slightly below 0."
+    )
+    tested = (
         f"Methods are tested against {data.baseline}, with Holm's correction over all methods of "
-        f"a column. {TESTED}",
+        f"a column. {TESTED}"
+    )
+    shifted = (
         "Under shift every corruption at every severity is scored separately and the results are "
-        "averaged; images of different corruptions or severities are never pooled.",
-    ]
+        "averaged; images of different corruptions or severities are never pooled."
+    )
+    sentences = {
+        units: True,
+        over_seeds: data.keys["seed"].nunique() > 1,
+        over_images: True,
+        RANKING: len(data.methods) > 1,
+        null: True,
+        tested: len(data.methods) > 1,
+        shifted: any(run["families"] for run in data.manifest["runs"]),
+    }
+    dagger = [DAGGER] if data.validation_methods else []
+    return [*warnings(data), *dagger, *(said for said, holds in sentences.items() if holds)]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics import check_probabilities, ece
-from calgrid.metrics.binning import bin_sums
+from calgrid.metrics.binning import BinSums, bin_sums
 from calgrid.report import text
 from calgrid.report.figures.reliability import curve, curve_and_histogram, handles
 from calgrid.report.plotting import points, style
@@ -24,7 +24,7 @@ def plot_reliability(
 ) -> Axes:
     """Draw a reliability diagram: accuracy of each bin, and its gap to the mean confidence.
 
-    Bars of bins with fewer than ten samples are pale. The numbers are those of
+    Grey are intervals of the accuracy over samples. The numbers are those of
     :func:`calgrid.report.run.reliability`.
 
     Parameters
@@ -48,14 +48,21 @@ def plot_reliability(
     return ax
 
 
-@mpl.rc_context(style.RC)
 def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
     """Draw diagrams with histograms by their names, two on the width of a column of a paper."""
+    of_bins = {}
+    for name, (probabilities, labels, line) in parts.items():
+        of_bins[name] = bin_sums(check_probabilities(probabilities, labels), n_bins), line
+    return draw_bins(of_bins)
+
+
+@mpl.rc_context(style.RC)
+def draw_bins(parts: Mapping[str, tuple[BinSums, str]]) -> Figure:
+    """Draw diagrams of sums of bins, each with a line under its name."""
     figure, pairs = points.stacked(len(parts), style.COLUMN / 2, 2.75, 3.2, style.COLUMN)
-    for place, ((upper, lower), (name, (probabilities, labels, line))) in enumerate(
+    for place, ((upper, lower), (name, (sums, line))) in enumerate(
         zip(pairs, parts.items(), strict=True)
     ):
-        sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
         curve_and_histogram(upper, lower, sums, first=place % points.COLUMNS == 0)
         points.title(upper, f"{name}\n{line}".replace(" [", "\n["))
     style.legend_above(figure, handles(several=False), 3)

@@ -3,6 +3,7 @@
 Differences and their verdicts are those of the table of tests.
 """
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +13,16 @@ import pandas as pd
 from calgrid.calibrators.base import WORSE
 from calgrid.metrics.intervals import FEW_ROWS
 from calgrid.report import text
-from calgrid.report.recipes import Recipes, best_of_all
-from calgrid.report.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, among
+from calgrid.report.recommendation import FEW, calibration, code, marked
+from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.report.tables.tuned import read_tuned
 from calgrid.report.text import format_with_unit
 from calgrid.statistics import verdicts
 from calgrid.storage.layout import OOD_GROUPS
-from calgrid.storage.schema import CLASSES, METRICS
+from calgrid.storage.schema import CLASSES
 
-#: calibrator with which methods are compared again: what is left of their differences
-ONE_TEMPERATURE = "ts"
+#: verdicts on calibrators that the recommendation does not say
+MILD = (verdicts.BETTER, verdicts.TIE, verdicts.EQUIVALENT)
 #: verdict, and whether it is that on the refinement or else on the calibration -> what it means
 PARTS = {
     (verdicts.BETTER, False): ("gain", "only what one temperature would give"),
@@ -29,12 +30,9 @@ PARTS = {
     (verdicts.BETTER, True): ("gain", "what no temperature gives"),
     (verdicts.WORSE, True): ("lose", "what no temperature gives back"),
 }
-#: largest number of calibrators that are listed one by one
-FEW = 6
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 NLL_PARTS = ("nll_calibration", "nll_refinement")
 ECES = ("ece_debiased", "ece", "ece_null")
-TOLD = {verdicts.TIE: "no difference found"}
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
@@ -44,34 +42,16 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _dataset,
         _few,
         _one_class,
-        _best,
-        _tests,
+        *(functools.partial(calibration, verdict=verdict) for verdict in MILD),
         _parts,
-        _calibrators,
         _tuned,
         _baseline,
-        _miscalibrated,
         _far_worse,
         _doubtful_fits,
         _shift,
         _ood,
     )
-    return [_marked(data, sentence) for make in makers if (sentence := make(data, group))]
-
-
-def _marked(data: StudyData, sentence: str) -> str:
-    """Put a dagger after the methods that see validation data during training."""
-    for method in data.validation_methods:
-        sentence = sentence.replace(_code(method), _code(method) + SEES_VALIDATION)
-    return sentence
-
-
-def _code(name: str) -> str:
-    return f"`{name}`"
-
-
-def _codes(names: list[str]) -> str:
-    return text.listed(list(map(_code, names)))
+    return [marked(data, sentence) for make in makers if (sentence := make(data, group))]
 
 
 def _listing(about: str, cases: list[str]) -> str:
@@ -101,7 +81,7 @@ def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
 def _dataset(data: StudyData, group: Group) -> str:
     """Warning about the data set."""
     said = data.warning(group)
-    return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
+    return f"Warning: on {code(group.dataset)}, {said}." if said else ""
 
 
 def _few(data: StudyData, group: Group) -> str:
@@ -125,7 +105,7 @@ def _one_class(data: StudyData, group: Group) -> str:
         return ""
     cases = []
     for method, seeds in single.groupby("method", sort=False)["seed"]:
-        cases.append(f"{_code(method)} (seed {text.listed([*map(str, seeds)])})")
+        cases.append(f"{code(method)} (seed {text.listed([*map(str, seeds)])})")
     counts = rows.drop_duplicates("class")["count"]
     return (
         f"Warning: networks that predict only one of {len(counts)} classes correctly: "
@@ -152,8 +132,8 @@ def _tuned(data: StudyData, group: Group) -> str:
     nll = rows["mean"].map(lambda mean: format_with_unit("nll", mean))
     return (
         f"Tuned with {text.count(found.budget, 'candidate')} each, chosen by the "
-        f"{text.name(found.metric)} of validation rows: of {len(rows)} methods {_code(best)} has "
-        f"the lowest NLL, {nll[best]}; against {_code(found.baseline)}, {nll[found.baseline]}, "
+        f"{text.name(found.metric)} of validation rows: of {len(rows)} methods {code(best)} has "
+        f"the lowest NLL, {nll[best]}; against {code(found.baseline)}, {nll[found.baseline]}, "
         f"{survive} of {len(others)} differences are significant over seeds and test images."
     )
 
@@ -166,48 +146,11 @@ def _baseline(data: StudyData, group: Group) -> str:
     row = rows.iloc[0]
     debiased, plain, null = text.means(row, *ECES)
     return (
-        f"{_code(row['method'])} has a debiased ECE of "
+        f"{code(row['method'])} has a debiased ECE of "
         f"{debiased}{_interval(data, row, 'ece_debiased')}, with {_said(row, *WORDS)}. Its plain "
         f"ECE is {plain}; the expected ECE of a perfectly calibrated network with its confidences "
         f"is {null} on {data.test_samples(group):,} images."
     )
-
-
-def _miscalibrated(data: StudyData, group: Group) -> str:
-    """Of one network, with which calibrators its ECE is larger than chance explains."""
-    rows = data.rows(METRICS, group, split="test", metric="ece")
-    lowest = rows.groupby(["calibrator", "method", "seed"], as_index=False)["ci_low"].min().dropna()
-    if lowest.empty or len(lowest) > lowest["calibrator"].nunique():
-        return ""
-    parts = []
-    for word, is_found in (("Miscalibrated", True), ("No evidence of miscalibration", False)):
-        found = lowest.loc[(lowest["ci_low"] > 0) == is_found, "calibrator"]
-        if len(found):
-            parts.append(f"{word}: {_with(among(data.calibrators, found))}")
-    return f"{'. '.join(parts)} (by the {100 * data.level:g} % interval of the ECE)."
-
-
-def _with(names: Sequence[str]) -> str:
-    """Calibrators in words."""
-    return text.listed(["uncalibrated" if name == UNCALIBRATED else _code(name) for name in names])
-
-
-def _tests(data: StudyData, group: Group) -> str:
-    """Differences in NLL without calibration, then with one temperature."""
-    tests = _against_baseline(data, group)
-    tests = tests[tests["metric"] == "nll"]
-    rows = tests[tests["calibrator"] == UNCALIBRATED]
-    if rows.empty:
-        return ""
-    if (rows["verdict"] == verdicts.NO_VERDICT).all():
-        return (
-            f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common "
-            "seeds or more."
-        )
-    said = f"NLL against {_code(data.baseline)} before calibration: {_verdicts(rows)}."
-    if after := _verdicts(tests[tests["calibrator"] == ONE_TEMPERATURE]):
-        said += f" After {_code(ONE_TEMPERATURE)}: {after}."
-    return said
 
 
 def _parts(data: StudyData, group: Group) -> str:
@@ -225,12 +168,12 @@ def _parts(data: StudyData, group: Group) -> str:
             case = PARTS[refinement, True]
         elif calibration in verdicts.FOUND:
             case = PARTS[calibration, False]
-        cases.setdefault(case, []).append(_code(method))
+        cases.setdefault(case, []).append(code(method))
     said = []
     for (verb, what), names in cases.items():
         who = f"all {len(names)} methods" if len(names) == len(parts) > 1 else text.listed(names)
         said.append(f"{who} {verb}{'s' if len(names) == 1 else ''} {what}")
-    return f"In NLL against {_code(data.baseline)} before calibration, {'; '.join(said)}."
+    return f"In NLL against {code(data.baseline)} before calibration, {'; '.join(said)}."
 
 
 def _against_baseline(data: StudyData, group: Group) -> pd.DataFrame:
@@ -238,101 +181,6 @@ def _against_baseline(data: StudyData, group: Group) -> pd.DataFrame:
     tests = data.select(data.clean_tests, group)
     same = tests["calibrator"] == tests["against_calibrator"]
     return data.in_order(tests[same & (tests["against"] == data.baseline)], data.order(group))
-
-
-def _verdicts(rows: pd.DataFrame) -> str:
-    """Differences in a metric by verdict, in words; empty without any."""
-    if rows.empty:
-        return ""
-    metric, said = rows["metric"].iloc[0], []
-    for word in verdicts.FOUND:
-        found = rows[rows["verdict"] == word]
-        names = list(map(_code, found["method"]))
-        if len(names) > FEW:
-            sizes = found["difference"].abs()
-            least, most = (text.size(metric, value) for value in (sizes.min(), sizes.max()))
-            said.append(f"{word}, by {least} to {most}: {text.listed(names)}")
-        elif names:
-            ends = found[["difference", "ci_low", "ci_high"]].itertuples(index=False)
-            differences = [text.difference(metric, *values) for values in ends]
-            pairs = list(map(" ".join, zip(names, differences, strict=True)))
-            said.append(f"{word}: {text.listed(pairs)}")
-    ties = rows[rows["verdict"] == verdicts.TIE]
-    if len(ties):
-        sizes = [text.size(metric, ties["detectable"].agg(end)) for end in ("min", "max")]
-        said.append(
-            f"no difference found for {_codes(list(ties['method']))}; one of "
-            f"{' to '.join(dict.fromkeys(sizes))} would have been"
-        )
-    if equal := list(rows.loc[rows["verdict"] == verdicts.EQUIVALENT, "method"]):
-        said.append(f"equivalent: {_codes(equal)}")
-    return "; ".join(said)
-
-
-def _best(data: StudyData, group: Group) -> str:
-    """The recipe with the lowest NLL, and what is not significantly worse."""
-    found = best_of_all(data, group)
-    if found is None or found.others.empty:
-        return ""
-    best, others = found.best, len(found.others)
-    choices = f"{others + 1} combinations of method and calibrator"
-    if set(found.others["method"]) == {best["method"]}:
-        choices = f"no calibration and {text.count(others, 'calibrator')}"
-    return (
-        f"{_combined(best)} has the lowest NLL of {choices} within 1 point of the best accuracy: "
-        f"{_said(best, *WORDS)}, {_ece(best)}. {_ties(found)}"
-    )
-
-
-def _combined(row: pd.Series) -> str:
-    calibrator = row["calibrator"]
-    after = "without calibration" if calibrator == UNCALIBRATED else f"with {_code(calibrator)}"
-    return f"{_code(row['method'])} {after}"
-
-
-def _ties(found: Recipes) -> str:
-    """Sentence about the combinations that are not significantly worse than the best."""
-    if found.others.empty:
-        return ""
-    if not found.tested:
-        return "With one seed other methods cannot be tested against it."
-    if found.tied.empty:
-        return "All others are significantly worse."
-    named = list(found.tied.head(FEW).apply(_combined, axis=1))
-    if more := len(found.tied) - len(named):
-        named.append(f"{more} more")
-    count = f"{len(found.tied)} of {len(found.others)}"
-    return f"Not significantly worse ({count}): {text.listed(named)}."
-
-
-def _calibrators(data: StudyData, group: Group) -> str:
-    """Which calibrators lower or raise the NLL and the calibration error of which methods."""
-    tests = data.select(data.clean_tests, group)
-    same = (tests["method"] == tests["against"]) & (tests["against_calibrator"] == UNCALIBRATED)
-    said = []
-    for metric, name in (("nll", "NLL"), ("squared_ce", "calibration error")):
-        rows = data.in_order(tests[same & (tests["metric"] == metric)], data.methods)
-        cases = []
-        for verdict in (*verdicts.FOUND, verdicts.TIE, verdicts.EQUIVALENT):
-            found = rows[rows["verdict"] == verdict]
-            named = []
-            for calibrator, own in found.groupby("calibrator", sort=False):
-                n_methods = (rows["calibrator"] == calibrator).sum()
-                named.append(_code(calibrator) + _on(list(own["method"]), n_methods))
-            if named:
-                cases.append(f"{TOLD.get(verdict, verdict)}: {text.listed(named)}")
-        if cases:
-            said.append(f"{name} {'; '.join(cases)}")
-    return f"Against no calibration, {'. In '.join(said)}." if said else ""
-
-
-def _on(methods: list[str], n_methods: int) -> str:
-    """Methods in words; empty if they are all."""
-    if len(methods) == n_methods:
-        return ""
-    if len(methods) > FEW:
-        return f" on {len(methods)} of {n_methods} methods"
-    return f" on {_codes(methods)}"
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
@@ -344,7 +192,7 @@ def _far_worse(data: StudyData, group: Group) -> str:
     for _, row in worse.iterrows():
         with_it = text.format_metric("nll", row["nll_mean"])
         without = text.format_metric("nll", base[row["method"]])
-        names = f"{_code(row['calibrator'])} on {_code(row['method'])}"
+        names = f"{code(row['calibrator'])} on {code(row['method'])}"
         cases.append(f"{names} ({with_it} against {without})")
     return _listing(
         f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network",
@@ -361,9 +209,7 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     for entry in data.fit_warnings:
         if setting_of(entry) == group[:3]:
             said = _ranges(entry["texts"])
-            cases.append(
-                f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} {said}"
-            )
+            cases.append(f"{code(entry['calibrator'])} {entry['warned']} of {entry['fits']} {said}")
     return _listing(
         "Warning: fits that stopped at a bound or an end of a grid, or did not converge", cases
     )
@@ -411,9 +257,9 @@ def _shift(data: StudyData, group: Group) -> str:
     beside = ""
     if calibrator != UNCALIBRATED and calibrator in means.index:
         ece = format_with_unit("ece", means.loc[calibrator, "ece_mean"])
-        beside = f" (ECE {ece} with {_code(calibrator)})"
+        beside = f" (ECE {ece} with {code(calibrator)})"
     condition = f"Under corruption of severity {after['severity']}"
-    return f"{condition}, {_code(data.baseline)}: {', '.join(parts)}{beside}."
+    return f"{condition}, {code(data.baseline)}: {', '.join(parts)}{beside}."
 
 
 def _ood(data: StudyData, group: Group) -> str:
@@ -423,6 +269,8 @@ def _ood(data: StudyData, group: Group) -> str:
     tests = tests[(tests["calibrator"] == UNCALIBRATED) & ~tests["shift"].isin(OOD_GROUPS)]
     parts = []
     for name, rows in tests[tests["verdict"] != verdicts.NO_VERDICT].groupby("shift"):
-        parts.append(f"{_code(name)}, {_verdicts(data.in_order(rows, data.order(group)))}")
-    about = f"Out of distribution, AUROC of uncalibrated methods against {_code(data.baseline)}"
+        of_verdict = data.in_order(rows, data.order(group)).groupby("verdict", sort=False)["method"]
+        said = [f"{word} {text.listed(list(map(code, found)))}" for word, found in of_verdict]
+        parts.append(f"{code(str(name))}, {', '.join(said)}")
+    about = f"Out of distribution, AUROC of uncalibrated methods against {code(data.baseline)}"
     return _listing(about, parts)

@@ -18,6 +18,7 @@ from calgrid.report.index import (
     read_index,
 )
 from calgrid.report.provenance import provenance
+from calgrid.report.recommendation import recommendation
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.report.table import Table
 from calgrid.report.tables import questions
@@ -27,19 +28,12 @@ from calgrid.storage.records import summary_record
 
 #: kind of the figure shown in the summary
 HEADLINE = "ece_intervals"
+#: number of groups whose recommendation is on the top of the report; of others it is a finding
+SHOWN_ADVICE = 4
 #: number of figures of a kind that are embedded; further ones are linked
 SHOWN_FIGURES = 8
-#: header of the table of what was run
-GRID = (
-    "Data set, backbone",
-    "Protocol",
-    "Checkpoint",
-    "Methods",
-    "Seeds",
-    "Calibrators",
-    "Shifts",
-    "Test images",
-)
+#: columns of the table of what was run that say nothing of one network
+OF_SEVERAL = ("Protocol", "Checkpoint", "Methods", "Seeds")
 
 
 def write_report(
@@ -64,18 +58,24 @@ def write_report(
     headline = candidates[0] if candidates else None
     others = [entry for entry in figures if entry is not headline]
     grid, groups = [], []
+    advice: list[tuple[str, list[str]]] = []
     for group in data.groups:
         grid.append(_grid_row(data, group))
-        groups.append((data.label(group), list(map(data.named, findings(data, group)))))
+        label, said = data.label(group), recommendation(data, group)
+        if len(advice) < SHOWN_ADVICE and said:
+            advice.append((label, list(map(data.named, said))))
+            said = []
+        groups.append((label, list(map(data.named, [*said, *findings(data, group)]))))
     answers = [entry for entry in tables if entry["category"] == SUMMARY]
     context = {
         "study": data.manifest["configuration"]["study"],
         "version": __version__,
         "facts": facts_of(data),
         "reading": captions.reading(data),
-        "grid_header": GRID,
-        "grid": grid,
+        "grid_header": list(grid[0]),
+        "grid": [list(row.values()) for row in grid],
         "findings": groups,
+        "advice": advice,
         "questions": _questions(data, tables),
         "summarised": [entry for entry in tables if entry["summary"]],
         "level": f"{100 * data.level:g} %",
@@ -90,32 +90,37 @@ def write_report(
 
 def facts_of(data: StudyData) -> list[str]:
     """What a study holds, in numbers."""
-    runs = data.manifest["runs"]
+    runs, calibrators = data.manifest["runs"], len(data.calibrators) - 1  # all but none
+    if data.is_single:
+        return ["1 network", text.count(calibrators, "calibrator")]
     facts = [text.count(len(runs), "run")]
     if external := sum(run["external"] for run in runs):
         facts[0] += f", {external} of them from external logits"
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
     for name, noun in names.items():
         facts.append(text.count(data.keys[name].nunique(), noun))
-    return [*facts, text.count(len(data.calibrators) - 1, "calibrator")]  # all but none
+    return [*facts, text.count(calibrators, "calibrator")]
 
 
-def _grid_row(data: StudyData, group: Group) -> list[str]:
-    """Row of the table of what was run: cells of ``GRID``."""
+def _grid_row(data: StudyData, group: Group) -> dict[str, str]:
+    """Heading -> cell of the row of a group in the table of what was run."""
     keys = data.keys_of(group)
     families = []
     for run in data.runs(group):
         families += run["families"]
-    return [
-        data.label(group),
-        group.protocol,
-        group.checkpoint,
-        data.named(", ".join(map(data.marked, keys["method"].unique()))),
-        ", ".join(map(str, sorted(keys["seed"].unique()))),
-        data.named(", ".join(among(data.calibrators, data.tidy(group, "test")["calibrator"]))),
-        ", ".join(dict.fromkeys(families)) or "none",
-        f"{data.test_samples(group):,}",
-    ]
+    calibrators = among(data.calibrators, data.tidy(group, "test")["calibrator"])
+    row = {
+        "Data set, backbone": data.label(group),
+        "Protocol": group.protocol,
+        "Checkpoint": group.checkpoint,
+        "Methods": data.named(", ".join(map(data.marked, keys["method"].unique()))),
+        "Seeds": ", ".join(map(str, sorted(keys["seed"].unique()))),
+        "Calibrators": data.named(", ".join(calibrators)),
+        "Shifts": ", ".join(dict.fromkeys(families)) or "none",
+        "Test images": f"{data.test_samples(group):,}",
+    }
+    hidden = OF_SEVERAL if data.is_single else ()
+    return {heading: cell for heading, cell in row.items() if heading not in hidden}
 
 
 def _index(data: StudyData) -> tuple[list[TableEntry], list[FigureEntry]]:

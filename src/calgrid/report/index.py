@@ -42,12 +42,16 @@ class CellEntry(TypedDict):
 
 
 class SectionEntry(TypedDict):
-    """Rows under a heading; ``numeric``: whether each column holds numbers."""
+    """Rows under a heading; ``numeric``: whether each column holds numbers; ``why``: of the line
+    in front of ``ruled_row``.
+    """
 
     heading: str
     header: Sequence[str]
     numeric: list[bool]
     rows: list[list[CellEntry]]
+    ruled_row: int | None
+    why: str
 
 
 class TableEntry(TypedDict):

@@ -48,7 +48,7 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
 def seeds(table: pd.DataFrame) -> str:
     """Number of seeds in words, for captions."""
     most = table.groupby("name")["seed"].nunique().max()
-    return f"{most} seeds" if most > 1 else "one seed"
+    return f"{most} seeds" if most > 1 else "one network each"
 
 
 def retrained(

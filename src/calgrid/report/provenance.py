@@ -1,6 +1,7 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 import contextlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -9,8 +10,10 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
+from calgrid import __version__
 from calgrid.components import registry
 from calgrid.errors import ConfigError
+from calgrid.report import text
 from calgrid.report.study import StudyData
 from calgrid.report.table import SHOWN_ROWS
 from calgrid.storage.layout import RunKey
@@ -46,6 +49,9 @@ KINDS = {
 }
 RUN_HEADER = ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions")
 CODE = Markup("<code>{}</code>")
+#: number of a paper, of which the first two digits are the year
+ARXIV = re.compile(r"arXiv (\d\d)(\d\d\.\d{4,5})")
+YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 #: stage and environment of a job
 Job: TypeAlias = tuple[str, Mapping[str, Any]]
 
@@ -69,6 +75,7 @@ def provenance(data: StudyData) -> dict[str, Any]:
         "run_header": RUN_HEADER,
         "runs": rows,
         "sources": _sources(data),
+        "bibtex": bibtex(data),
     }
 
 
@@ -160,3 +167,30 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
                     rows.append((name, label.replace("dataset", "data set"), source))
                     break
     return rows
+
+
+def bibtex(data: StudyData) -> str:
+    """Entries for calgrid with the fingerprint of the study, and for the papers behind its data
+    sets, backbones, methods and calibrators, one for each source.
+    """
+    study = f"study {data.manifest['configuration']['study']}, {data.manifest['fingerprint']}"
+    facts = {"author": "The calgrid authors", "title": "calgrid", "version": __version__}
+    entries = [_entry("software", "calgrid", {**facts, "note": study})]
+    known: set[str] = set()
+    for name, _, source in _sources(data):
+        paper = source.partition("; ")[0]
+        arxiv, years = ARXIV.search(paper), YEAR.findall(paper)
+        if arxiv:
+            years.append(f"20{arxiv[1]}")
+        if paper not in known and years:
+            known.add(paper)
+            facts = {"howpublished": paper, "year": years[0]}
+            if arxiv:
+                facts |= {"eprint": arxiv[1] + arxiv[2], "archiveprefix": "arXiv"}
+            entries.append(_entry("misc", name, facts))
+    return "\n\n".join(entries)
+
+
+def _entry(kind: str, key: str, facts: Mapping[str, str]) -> str:
+    fields = [f"  {name} = {{{text.latex(value)}}}" for name, value in facts.items()]
+    return "@" + kind + "{" + ",\n".join([re.sub(r"[^\w.+-]", "_", key), *fields]) + "\n}"

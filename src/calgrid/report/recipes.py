@@ -1,6 +1,6 @@
 """Recipes, a method with a calibrator or without: the best on the test split, and its ties."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,18 @@ from calgrid.report.table import present
 from calgrid.statistics.pairs import RECIPES_BY, best_of
 from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 
+#: columns of the test of a pair
+TEST = ("difference", "ci_low", "ci_high", "detectable", "verdict")
+
 
 @dataclass(frozen=True)
 class Recipes:
-    """Recipes with calibrators fitted on val, by mean NLL, within one point of the best accuracy.
+    """Recipes with calibrators fitted on val that keep accuracy, by mean NLL.
 
     Attributes
     ----------
     best : row of :meth:`StudyData.test` with the lowest mean.
-    others : rows of the others in this order, with the ``verdict`` of each against the best.
+    others : rows of the others in this order, with the columns ``TEST`` of each against the best.
     """
 
     best: pd.Series
@@ -56,8 +59,7 @@ def _ranked(data: StudyData, group: Group, rows: pd.DataFrame) -> Recipes | None
     if best is None:
         return None
     ranked = rows.loc[others].sort_values([f"{RECIPES_BY}_mean", "brier_mean", "method"])
-    verdicts = _against(data, group, RECIPES_BY, rows.loc[best], ranked)
-    return Recipes(rows.loc[best], ranked.assign(verdict=verdicts))
+    return Recipes(rows.loc[best], ranked.join(against(data, group, rows.loc[best], ranked)))
 
 
 def ties(
@@ -67,8 +69,8 @@ def ties(
     metric that decides, the best among them if any was tested.
 
     ``rows`` are of :meth:`StudyData.test`; those with the same value in the column ``within`` are
-    compared, and those within one point of their best accuracy. With one seed only calibrators of a
-    method are compared, on its network.
+    compared that keep its best accuracy. With one seed only calibrators of a method are compared,
+    on its network.
     """
     found: dict[str, set[Any]] = {}
     for metric in present(rows, metrics):
@@ -80,20 +82,21 @@ def ties(
             best, others = best_of(part, deciding)
             if best is None:
                 continue
-            verdicts = _against(data, group, deciding, part.loc[best], part.loc[others])
-            told = [word != NO_VERDICT for word in verdicts]
-            found[metric] |= {best} if any(told) else set()
-            found[metric] |= {
-                label for label, word in zip(others, verdicts, strict=True) if word in NOT_WORSE
-            }
+            verdicts = against(data, group, part.loc[best], part.loc[others], deciding)["verdict"]
+            found[metric] |= {best} if (verdicts != NO_VERDICT).any() else set()
+            found[metric] |= {*verdicts.index[verdicts.isin(NOT_WORSE)]}
     return found
 
 
-def _against(
-    data: StudyData, group: Group, metric: str, best: pd.Series, others: pd.DataFrame
-) -> list[str]:
-    """Verdict of the table of tests on each of the others against the best."""
-    known = data.verdicts(group)
-    recipes: Iterable[tuple[str, str]] = zip(others["method"], others["calibrator"], strict=True)
-    one = best["method"], best["calibrator"]
-    return [known.get((metric, *recipe, *one), NO_VERDICT) for recipe in recipes]
+def against(
+    data: StudyData, group: Group, one: pd.Series, rows: pd.DataFrame, metric: str = RECIPES_BY
+) -> pd.DataFrame:
+    """Columns ``TEST`` of each of the recipes of ``rows`` against one, from the table of tests."""
+    known, names = data.pairs(group), ["method", "calibrator"]
+    tests = []
+    for recipe in rows[names].itertuples(index=False, name=None):
+        found = known.get((metric, *recipe, *one[names]))
+        tests.append({name: getattr(found, name, None) for name in TEST})
+    table = pd.DataFrame(tests, rows.index, columns=list(TEST))
+    numbers = table.astype(dict.fromkeys(TEST[:-1], "float64"))
+    return numbers.assign(verdict=table["verdict"].fillna(NO_VERDICT))

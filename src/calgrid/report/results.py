@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -333,7 +333,7 @@ class Results:
                 return table
         raise unknown_id("table", name, self.tables())
 
-    def _built(self) -> Sequence[Table]:
+    def _built(self) -> Iterator[Table]:
         self._check_metrics()
         return built(self.data, TABLES)
 

@@ -77,7 +77,7 @@ class StudyData:
         self.names: Mapping[str, str] = configuration.get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
-        self._verdicts: dict[Group, Mapping[tuple[str, ...], str]] = {}
+        self._pairs: dict[Group, Mapping[tuple[str, ...], Any]] = {}
 
     def rows(
         self, name: str, group: Group | None = None, /, **where: str | int | Collection[str | int]
@@ -195,6 +195,11 @@ class StudyData:
         """Columns ``RUN_KEY`` of each run, in the order of the manifest."""
         keys = [run["key"] for run in self.manifest["runs"]]
         return pd.DataFrame(keys, columns=list(RUN_KEY))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the study has one network: no methods, seeds or protocols to tell apart."""
+        return len(self.manifest["runs"]) == 1
 
     @functools.cached_property
     def methods(self) -> list[str]:
@@ -385,16 +390,16 @@ class StudyData:
         """Tests on the clean test split, each pair in both directions."""
         return both_ways(self.tests[self.tests["split"] == "test"])
 
-    def verdicts(self, group: Group) -> Mapping[tuple[str, ...], str]:
-        """Verdict on the clean test split by metric, method, calibrator, and the method and the
+    def pairs(self, group: Group) -> Mapping[tuple[str, ...], Any]:
+        """Test on the clean test split by metric, method, calibrator, and the method and the
         calibrator that it is against.
         """
-        if group not in self._verdicts:
+        if group not in self._pairs:
             rows = self.select(self.clean_tests, group)
             pair = ["metric", "method", "calibrator", "against", "against_calibrator"]
             keys = rows[pair].itertuples(index=False, name=None)
-            self._verdicts[group] = dict(zip(keys, rows["verdict"], strict=True))
-        return self._verdicts[group]
+            self._pairs[group] = dict(zip(keys, rows.itertuples(index=False), strict=True))
+        return self._pairs[group]
 
     def few_calibrators(self) -> list[str]:
         """``none``, and temperature scaling or else the first calibrator of the study."""
@@ -406,6 +411,11 @@ class StudyData:
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """Rows of a group in a table with the columns ``GROUP``."""
         return table[(table[GROUP] == list(group)).all(axis=1)]
+
+
+def calibrated(name: str) -> str:
+    """Networks after a calibrator, in words."""
+    return "uncalibrated" if name == UNCALIBRATED else f"calibrated by {name}"
 
 
 def among(names: Iterable[str], values: Iterable[Hashable]) -> list[str]:
@@ -453,8 +463,8 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def rank_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort wide rows by NLL, then Brier score; rows that lose more than one point of accuracy come
-    last.
+    """Sort wide rows by NLL, then Brier score; rows that do not keep accuracy
+    (:func:`keeps_accuracy`) come last.
 
     Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that do not keep accuracy).
     """

@@ -96,6 +96,7 @@ class Section:
     Attributes
     ----------
     ruled_row, ruled_column : first row and column behind a rule, if there is one.
+    why : what the rule in front of ``ruled_row`` says.
     """
 
     heading: str
@@ -103,6 +104,7 @@ class Section:
     rows: Sequence[Sequence[Cell]]
     ruled_row: int | None = None
     ruled_column: int | None = None
+    why: str = ""
 
     @property
     def numeric(self) -> list[bool]:
@@ -143,15 +145,15 @@ class Section:
         rows = []
         for row in self.rows:
             rows.append([row[place].renamed(names) for place in places])
-        return Section(self.heading, header, rows)
+        return dataclasses.replace(self, header=header, rows=rows)
 
     def with_gaps(self, lines: list[list[str]]) -> list[list[str]]:
-        """Written header and rows, with an empty row and column in the place of rules."""
+        """Written header and rows, with a row and an empty column in the place of rules."""
         column, row = self.ruled_column, self.ruled_row
         if column is not None:
             lines = [[*line[:column], "", *line[column:]] for line in lines]
         if row is not None:
-            lines = [*lines[: row + 1], [""] * len(lines[0]), *lines[row + 1 :]]
+            lines = [*lines[: row + 1], [self.why, *[""] * (len(lines[0]) - 1)], *lines[row + 1 :]]
         return lines
 
     def written(self, markup: Markup) -> list[list[str]]:
@@ -172,6 +174,8 @@ class Section:
             "header": self.header,
             "numeric": self.numeric,
             "rows": rows,
+            "ruled_row": self.ruled_row,
+            "why": self.why,
         }
 
 
@@ -235,7 +239,8 @@ class Table:
             head, *body = [" & ".join(row) + " \\\\" for row in section.written(text.LATEX)]
             letters = ["r" if number else "l" for number in section.numeric]
             if section.ruled_row is not None:
-                body.insert(section.ruled_row, "\\midrule")
+                why = f"\\multicolumn{{{len(letters)}}}{{l}}{{{text.latex(section.why)}}} \\\\"
+                body.insert(section.ruled_row, f"\\midrule {why if section.why else ''}".rstrip())
             if section.ruled_column is not None:
                 letters.insert(section.ruled_column, "|")
             lines += ["", f"% {text.one_line(section.heading)}"]
@@ -377,12 +382,16 @@ def fraction_cell(row: pd.Series, name: str, beside: str = "", signed: bool = Fa
 
 #: heading of a column -> its cell of a row
 Columns = dict[str, Callable[[pd.Series], Cell]]
-#: leading columns of a table of calibrators
-CALIBRATED: Columns = {
-    "Method": lambda row: words(row["method"]),
-    "Calibrator": lambda row: words(row["calibrator"]),
-    "Seeds": lambda row: whole(row["n_seeds"]),
-}
+
+
+def calibrated_columns(data: StudyData) -> Columns:
+    """Leading columns of a table of calibrators; of one network its calibrator alone."""
+    columns: Columns = {
+        "Method": lambda row: words(row["method"]),
+        "Calibrator": lambda row: words(row["calibrator"]),
+        "Seeds": lambda row: whole(row["n_seeds"]),
+    }
+    return {"Calibrator": columns["Calibrator"]} if data.is_single else columns
 
 
 def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
@@ -391,6 +400,16 @@ def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
     for _, row in rows.iterrows():
         lines.append([make(row) for make in columns.values()])
     return Section(heading, list(columns), lines)
+
+
+def ranked(found: Section, rows: pd.DataFrame) -> Section:
+    """The section of rows of :func:`rank_rows`, those without a rank below a line that says why."""
+    kept = rows["keeps_accuracy"]
+    if kept.all():
+        return found
+    best = text.format_with_unit("accuracy", rows["accuracy_mean"].max())
+    why = f"Not ranked: more than 1 point and both intervals below the best accuracy, {best}."
+    return dataclasses.replace(found, ruled_row=int(kept.sum()), why=why)
 
 
 def metric_cell(

@@ -7,7 +7,7 @@ calibrators with each other's methods the mean of both priors. Calibrators of th
 none: those that are nearly equal are not independent.
 
 Each pair is in one family, the first of: questions of the study; against the baseline; calibrators
-against none; the best against the others.
+against none; the best against the others; without questions, each two of a few methods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,10 @@ RECIPES_BY = "nll"
 RANKED = keys_without("method", "calibrator", "fit_on")
 #: keys of the tests against the baseline that share a prior
 PRIOR = [*RANKED, "calibrator"]
-#: methods are ranked if their accuracy is at most this far below the best: one percentage point
+#: metrics by which each two methods are compared in a study without questions, and of how many
+TOLD = (RECIPES_BY, "brier", "squared_ce", "accuracy")
+FEW_METHODS = 12
+#: recipes are ranked if their accuracy may be at most this far below the best: one percentage point
 KEPT_ACCURACY = 0.01
 #: tests whose resamples are in memory at once
 CHUNK = 2**13
@@ -278,32 +281,39 @@ def question_pairs(
 
 def study_pairs(
     cells: pd.DataFrame,
-    means: pd.Series,
+    estimates: pd.DataFrame,
     baseline: str,
-    comparisons: Iterable[Mapping[str, object]] = (),
+    comparisons: Sequence[Mapping[str, object]] = (),
 ) -> pd.DataFrame:
     """All pairs that the tables and sentences of a study speak of, by their families.
 
-    ``means`` are the means over seeds of ``cells``, by which the best is found.
+    ``estimates`` has the mean of ``cells`` over seeds and its interval, by which the best is found.
     """
-    clean = pd.DataFrame(_clean_pairs(cells, means), columns=["cell", "against", "family"])
+    found = _clean_pairs(cells, estimates, FEW_METHODS if not comparisons else 0)
+    clean = pd.DataFrame(found, columns=["cell", "against", "family"])
     asked = question_pairs(cells, comparisons, baseline)
     parts = [asked, baseline_pairs(cells, baseline), clean.astype(asked.dtypes)]
     return pd.concat(parts, ignore_index=True)
 
 
-def _clean_pairs(cells: pd.DataFrame, means: pd.Series) -> Iterator[tuple[int, int, str]]:
+def _clean_pairs(
+    cells: pd.DataFrame, estimates: pd.DataFrame, few: int
+) -> Iterator[tuple[int, int, str]]:
     """Pairs on the clean test split of metrics with a verdict of their own: each calibrator with
-    none, and the best of each calibrator, of each method and of all with the others.
+    none, the best of each calibrator, of each method and of all with the others, and each two of up
+    to ``few`` methods.
     """
     decides = of_metric(cells["metric"], "decided_by").astype(str) == cells["metric"].astype(str)
     clean = (cells["split"] == "test") & (cells["shift"] == "") & (cells["fit_on"] == "val")
-    rows = cells[clean & decides].astype(dict.fromkeys(WORDS, "str")).assign(mean=means)
+    rows = cells[clean & decides].astype(dict.fromkeys(WORDS, "str")).join(estimates)
     for _, part in rows.groupby(["protocol", "dataset", "backbone", "checkpoint"]):
         recipes = part.reset_index(names="id").pivot(
-            index=[METHOD, CALIBRATOR], columns="metric", values=["id", "mean"]
+            index=[METHOD, CALIBRATOR], columns="metric", values=["id", *estimates]
         )
-        ids, table = recipes["id"], recipes["mean"].add_suffix("_mean").reset_index()
+        ids, table = recipes["id"], recipes["mean"].add_suffix("_mean")
+        for end in INTERVAL:
+            table = table.join(recipes[end].add_suffix(f"_{end}"))
+        table = table.reset_index()
         compared = []
         for method, own in table.groupby(METHOD):
             none = own.index[own[CALIBRATOR] == UNCALIBRATED]
@@ -316,9 +326,16 @@ def _clean_pairs(cells: pd.DataFrame, means: pd.Series) -> Iterator[tuple[int, i
                 compared += [(metric, *best_of(own, metric), f"{words} {name}") for metric in ids]
         if RECIPES_BY in ids:
             compared.append((RECIPES_BY, *best_of(table, RECIPES_BY), "best of all"))
+        for name, own in table.groupby(CALIBRATOR):
+            for place, one in enumerate(own.index if len(own) <= few else ()):
+                others = own.index[place + 1 :]
+                told = [metric for metric in TOLD if metric in ids]
+                compared += [(metric, one, others, f"methods with {name}") for metric in told]
         for metric, one, others, family in compared:
-            for other in ids[metric].iloc[others].dropna():
-                yield int(other), int(ids[metric].iloc[one]), family
+            known = ids[metric]
+            for other in known.iloc[others].dropna():
+                if known.iloc[one] >= 0:  # NaN: not scored
+                    yield int(other), int(known.iloc[one]), family
 
 
 def _pairs(
@@ -345,8 +362,13 @@ def best_of(rows: pd.DataFrame, metric: str) -> tuple[int | None, pd.Index]:
 
 
 def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
-    """Whether each wide row is within a point of the best accuracy; all True without accuracies."""
+    """Whether the accuracy of each wide row may be within a point of the best: whether the
+    intervals of both are no further apart, or the accuracies where there is no interval; all True
+    without accuracies.
+    """
     if "accuracy_mean" not in rows:
         return pd.Series(True, index=rows.index)
     accuracy = rows["accuracy_mean"]
-    return accuracy >= accuracy.max() - KEPT_ACCURACY - 1e-12  # a loss of exactly one point is kept
+    low, high = (rows.get(f"accuracy_{end}", accuracy).fillna(accuracy) for end in INTERVAL)
+    lowest = low[accuracy == accuracy.max()].min()
+    return high >= lowest - KEPT_ACCURACY - 1e-12  # a loss of exactly one point is kept

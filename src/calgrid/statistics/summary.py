@@ -14,6 +14,7 @@ from calgrid.statistics.paired import check_level, seed_interval
 from calgrid.statistics.pairs import RANKED, baseline_pairs, numbers, study_pairs, tests_of_pairs
 from calgrid.statistics.published import match_published
 from calgrid.statistics.verdicts import decided_by, of_metric
+from calgrid.storage.schema import INTERVAL
 
 
 def summarise(
@@ -97,7 +98,7 @@ def summarise_study(
     summary["ci_high"] = _capped(summary)
     pairs = baseline_pairs(cells, baseline)
     if comparisons is not None:
-        pairs = study_pairs(cells, summary["mean"], baseline, comparisons)
+        pairs = study_pairs(cells, summary[["mean", *INTERVAL]], baseline, comparisons)
     tests = tests_of_pairs(found, pairs, baseline, level)
     summary = summary.assign(**_tested(summary, tests, baseline))
     summary = summary.astype(dict.fromkeys(WORDS, "str"))

@@ -19,7 +19,6 @@ from calgrid.report.figures import (
     over_under,
     pareto,
     reliability,
-    scatter,
     sensitivity,
     severity,
     survey,
@@ -40,7 +39,7 @@ METHODS, CALIBRATORS = "Methods", "Calibrators"
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL, column=True),
     FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
-    FigureKind("over_under", "Over- and under-confidence", METHODS, over_under, column=True),
+    FigureKind("over_under", "Over- and underconfidence", METHODS, over_under, column=True),
     FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
     FigureKind(
         "critical_difference",
@@ -52,7 +51,6 @@ FIGURES = (
     FigureKind(
         "ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE, column=True
     ),
-    FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter, column=True),
     FigureKind(
         "survey",
         "ECE against accuracy of networks",
@@ -137,6 +135,7 @@ def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Iterable[st
         if chosen:
             figure = kind.content.draw(dataclasses.replace(frame, width=width))
             _name(figure, frame.study)
+            style.say_scales(figure)
         for suffix in chosen:
             facts: dict[str, Any] = {"format": suffix[1:], "metadata": {FORMATS[suffix]: None}}
             with replacing(path.with_suffix(suffix)) as temporary:

@@ -36,7 +36,7 @@ def caption(frame: FigureData) -> str:
 
 def draw(frame: FigureData) -> Figure:
     """Draw one row per coverage, and one column for each of clean and shifted data."""
-    rows, calibrators = frame.rows, frame.calibrators()
+    rows, known = frame.rows, frame.study.calibrators
     alphas, severities = list(rows["alpha"].unique()), list(rows["severity"].unique())
     shape = len(alphas), len(severities)
     figure = style.new_figure(style.WIDTH, 2.8 * shape[0])
@@ -47,7 +47,7 @@ def draw(frame: FigureData) -> Figure:
             for row in part.itertuples():
                 look = style.dot(
                     color=style.colour(NAMES, row.conformal),
-                    marker=style.marker(calibrators, row.calibrator),
+                    marker=style.marker(known, row.calibrator),
                 )
                 place = row.set_size_mean, 100 * row.coverage_mean
                 ax.plot(*place, markersize=6.5, alpha=0.85, zorder=2, **look)
@@ -59,8 +59,8 @@ def draw(frame: FigureData) -> Figure:
     dots, shapes = {}, {}
     for name in among(NAMES, rows["conformal"]):
         dots[name] = style.dot(color=style.colour(NAMES, name), markersize=7)
-    for name in calibrators:
-        look = style.dot(color=style.GREY, marker=style.marker(calibrators, name))
+    for name in frame.calibrators():
+        look = style.dot(color=style.GREY, marker=style.marker(known, name))
         shapes[style.calibrator_label(name)] = look
     legends = {"score": style.handles(dots), "calibrator": style.handles(shapes)}
     style.legend_beside(figure, legends)

@@ -1,6 +1,6 @@
 """Measurements during training by epoch: training curves, and figures of papers of this shape."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class Histories(NamedTuple):
     def caption(self, frame: FigureData) -> str:
         keys = frame.study.keys_of(frame.group)
         seeds = keys["seed"].nunique()
-        spread = f"means over {seeds} seeds" if seeds > 1 else "one seed"
+        spread = f"means over {seeds} seeds" if seeds > 1 else "one network each"
         if seeds > 1 and keys["method"].nunique() <= BANDS:
             spread += "; bands: range over seeds"
         return self.words.format(place=frame.setting, seeds=spread)
@@ -84,7 +84,11 @@ class Histories(NamedTuple):
                 history = frame.rows[frame.rows["method"] == method]
                 # a single epoch is a point, not a line
                 marker = "o" if history["epoch"].nunique() == 1 else None
-                look = {**style.line_look(methods, method), "linewidth": 1.3, "marker": marker}
+                look = {
+                    **style.line_look(frame.study.methods, method),
+                    "linewidth": 1.3,
+                    "marker": marker,
+                }
                 band = len(methods) <= BANDS
                 lines.course(ax, history, "epoch", column, shown.factor, look, band)
             if self.first_epochs:
@@ -93,7 +97,7 @@ class Histories(NamedTuple):
                 _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
         if self.align:
             figure.align_ylabels()
-        _finish(figure, frame.rows, methods)
+        _finish(figure, frame)
         return figure
 
 
@@ -126,19 +130,19 @@ def drops(history: pd.DataFrame) -> list[int]:
     return list(by_epoch.index[1:][fell & constant].astype(int))
 
 
-def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
+def _finish(figure: Figure, frame: FigureData) -> None:
     """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the
     legend.
     """
     epochs: set[int] = set()
-    for _, history in rows.groupby("method"):
+    for _, history in frame.rows.groupby("method"):
         epochs.update(drops(history))
     for ax in figure.axes:
         for epoch in epochs:
             ax.axvline(epoch, color=style.GREY, linestyle=":", linewidth=1)
     figure.axes[-1].set_xlabel("Epoch")
     figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = style.line_handles(methods)
+    handles = style.line_handles(frame.study.methods, frame.methods())
     if epochs:
         handles.append(style.handle(color=style.GREY, linestyle=":", label="rate drops"))
     style.legend_beside(figure, {"method": handles})

@@ -1,4 +1,4 @@
-"""Over- and under-confidence of the uncalibrated networks: O-ECE and U-ECE, the two parts of the
+"""Over- and underconfidence of the uncalibrated networks: O-ECE and U-ECE, the two parts of the
 ECE.
 """
 
@@ -14,8 +14,8 @@ from calgrid.report.study import UNCALIBRATED, Group, StudyData
 
 #: metric -> colour, label
 PARTS = {
-    "o_ece": ("#d55e00", "O-ECE: over-confident bins"),
-    "u_ece": ("#0173b2", "U-ECE: under-confident bins"),
+    "o_ece": ("#d55e00", "O-ECE: overconfident bins"),
+    "u_ece": ("#0173b2", "U-ECE: underconfident bins"),
 }
 #: height of a bar; a row of height 1 has two
 BAR = 0.36
@@ -34,7 +34,7 @@ def caption(frame: FigureData) -> str:
     bars = captions.interval(frame.study, rows, "Black lines")
     bars += f" {captions.ARROW}" if bars else ""
     return (
-        f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean "
+        f"Over- and underconfidence error of the uncalibrated networks on {frame.label}, clean "
         f"test split ({frame.images}), {frame.study.bins} equal-width bins, "
         f"{captions.seeds(rows)}{captions.order(rows)}. O-ECE sums the gaps of the bins whose "
         "confidence is above their accuracy, U-ECE those of the other bins; their sum is the ECE. "

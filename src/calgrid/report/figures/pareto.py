@@ -44,9 +44,8 @@ def draw(frame: FigureData) -> Figure:
     """Draw one marker per method and calibrator."""
     figure = style.new_figure(frame.width, 4.2)
     ax = figure.subplots()
-    methods = frame.methods()
     for row in frame.rows.itertuples():
-        look = style.dot(**style.marker_look(methods, row.method))
+        look = style.dot(**style.marker_look(frame.study.methods, row.method))
         face = "white" if row.calibrator == UNCALIBRATED else look["color"]
         ax.plot(row.seconds, row.nll_mean, markerfacecolor=face, markersize=7, **look)
     best = front(frame.rows)
@@ -58,7 +57,9 @@ def draw(frame: FigureData) -> Figure:
     bare = frame.rows[frame.rows["calibrator"] == UNCALIBRATED].set_index("method")["accuracy_mean"]
     reached = bare.map(lambda value: f" ({text.format_with_unit('accuracy', value)})")
     looks = {}
-    for name in methods:
-        looks[name + reached.get(name, "")] = style.dot(**style.marker_look(methods, name))
+    for name in frame.methods():
+        looks[name + reached.get(name, "")] = style.dot(
+            **style.marker_look(frame.study.methods, name)
+        )
     style.legend_beside(figure, {"method": style.handles(looks)})
     return figure

@@ -5,20 +5,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from calgrid.metrics.binning import BinSums
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import points, style
 from calgrid.report.study import UNCALIBRATED, Group, StudyData
+from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import BINS
 
 BAR, GAP = "#7fa8cf", "#d55e00"
-#: bins with fewer samples per seed are drawn pale: their height is mostly chance
-FEW = 10
+#: interval of a bin over images
+BAND: style.Look = {"color": "black", "alpha": 0.22, "linewidth": 0}
+#: nominal coverage of the intervals of bins
+LEVEL = 0.95
 #: columns of the bins that are sums
 COLUMNS = ["count", "confidence", "correct"]
 #: name of a method in its panel
@@ -49,14 +53,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: FigureData) -> str:
     seeds = max(len(sums.count) for sums in frame.rows["sums"])
-    pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
+    pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one network each"
     spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
     return (
         f"Reliability before and after calibration on {frame.label}, clean test split "
         f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
-        "of a bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins "
-        f"with fewer than {FEW} images per seed are pale and have no whiskers. Below, the share of "
-        "images in each bin. Accuracy, NLL, ECE and the expected ECE of a perfectly calibrated "
+        f"of a bin; grey: its {100 * LEVEL:g} % interval over images (Wilson); hatched: gap to its "
+        "mean confidence; dashed: perfect calibration. Below, the density of the confidences. "
+        "Accuracy, NLL, ECE and the expected ECE of a perfectly calibrated "
         f"network (null) {'are means over seeds' if seeds > 1 else 'are those of the seed'}."
     )
 
@@ -69,7 +73,7 @@ def draw(frame: FigureData) -> Figure:
     for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
         first = place % columns == 0
         curve_and_histogram(upper, lower, row["sums"], first)
-        _label(upper, row)
+        _label(upper, row, several=rows["method"].nunique() > 1)
         for ax in (upper, lower):
             ax.tick_params(labelleft=first)
     several = int(rows["n_seeds"].max()) > 1
@@ -102,23 +106,20 @@ def curve(ax: Axes, sums: BinSums) -> None:
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
     accuracy = 100 * correct[filled] / count[filled]
     mean = 100 * confidence[filled] / count[filled]
-    few = count[filled] < FEW * len(counts)
-    strength = np.where(few, 0.35, 1)
-    ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
-    hatch: style.Look = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
-    ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
+    ax.bar(x, accuracy, 100 / bins, color=BAR, edgecolor="white", linewidth=0.5)
+    hatch: style.Look = {"hatch": "/////", "linewidth": 0, "edgecolor": GAP}
+    ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=to_rgba(GAP, 0.25), **hatch)
+    # seeds share the images
+    images = count[filled] / len(counts)
+    low, high = wilson_interval(accuracy / 100, images, LEVEL)
+    ax.bar(x, 100 * (high - low), 50 / bins, 100 * low, **BAND)
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
     if len(counts) > 1:
         by_seed = np.where(counts > 0, 100 * corrects / np.maximum(counts, 1), np.nan)
-        by_seed = by_seed[:, filled][:, ~few]
+        by_seed = by_seed[:, filled]
         low, high = np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0)
-        ax.vlines(x[~few], low, high, color="black", linewidth=0.8)
+        ax.vlines(x, low, high, color="black", linewidth=0.8)
     ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
-
-
-def _faded(name: str, strength: np.ndarray) -> np.ndarray:
-    """Colours (M, 4) of one hue with opacity ``strength`` (M,)."""
-    return np.column_stack([np.tile(to_rgb(name), (len(strength), 1)), strength])
 
 
 def histogram(ax: Axes, sums: BinSums) -> None:
@@ -127,15 +128,19 @@ def histogram(ax: Axes, sums: BinSums) -> None:
     bins = len(count)
     x, shares = (np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum()
     ax.bar(x, shares, 100 / bins, color="0.55", edgecolor="white")
-    ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
+    ax.set_xticks((0, 50, 100))
+    ax.yaxis.set_major_locator(MaxNLocator(2))
 
 
-def _label(upper: Axes, row: pd.Series) -> None:
+def _label(upper: Axes, row: pd.Series, several: bool) -> None:
+    """Name of a panel, with the method if there are several, and its facts."""
     accuracy, ece, null = text.means(row, "accuracy", "ece", "ece_null")
     facts = (f"accuracy {accuracy}", f"ECE {ece}, null {null}", f"NLL {row['nll_mean']:.3f}")
     points.title(upper, *facts)
-    after = "" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"
-    upper.annotate(row["method"] + after, (0.04, 0.93), **NAME)
+    names = [row["method"]] if several else []
+    if row["calibrator"] != UNCALIBRATED or not names:
+        names.append(row["calibrator"])
+    upper.annotate(", ".join(names), (0.04, 0.93), **NAME)
 
 
 def handles(several: bool) -> list[Any]:
@@ -145,4 +150,5 @@ def handles(several: bool) -> list[Any]:
     if several:
         looks["range of seeds"] = style.dot(marker="|", color="black", markersize=9)
     bar = Patch(facecolor=BAR, label="accuracy of the bin")
-    return [bar, Patch(label="gap to confidence", **gap), *style.handles(looks)]
+    band = Patch(label=f"{100 * LEVEL:g} % interval", **BAND)
+    return [bar, Patch(label="gap to confidence", **gap), band, *style.handles(looks)]

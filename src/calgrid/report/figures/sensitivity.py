@@ -12,7 +12,7 @@ from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import lines, style
 from calgrid.report.settings import Kind
-from calgrid.report.study import Group, StudyData
+from calgrid.report.study import Group, StudyData, calibrated
 from calgrid.report.sweeps import Sweep, calibrator_sweeps, method_sweeps
 
 METRICS = ("accuracy", "ece", "nll")
@@ -37,7 +37,7 @@ class Sensitivity:
         sweeps, parts = method_sweeps(data, group), []
         for calibrator in data.few_calibrators():
             found = _points(sweeps, data.tidy(group, "test", [calibrator]), self.kind)
-            parts.append(found.assign(calibrator=calibrator, said=style.calibrated(calibrator)))
+            parts.append(found.assign(calibrator=calibrator, said=calibrated(calibrator)))
         return pd.concat(parts)
 
     def caption(self, frame: FigureData) -> str:
@@ -45,7 +45,7 @@ class Sensitivity:
         if self.kind == "calibrator":
             which = f"All calibrate the networks of {data.reference(group)}."
         else:
-            after = [f"; dashed: {style.calibrated(name)}" for name in data.few_calibrators()[1:]]
+            after = [f"; dashed: {calibrated(name)}" for name in data.few_calibrators()[1:]]
             which = f"Solid: uncalibrated networks{''.join(after)}."
         return (
             f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all "

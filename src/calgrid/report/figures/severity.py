@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from calgrid.report import captions, text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import style
-from calgrid.report.study import Group, StudyData, among
+from calgrid.report.study import Group, StudyData, among, calibrated
 
 METRICS = ("accuracy", "nll", "ece")
 
@@ -42,24 +42,24 @@ def draw(frame: FigureData) -> Figure:
     for column, calibrator in zip(axes.T, shown, strict=True):
         part = rows[rows["calibrator"] == calibrator]
         for ax, metric in zip(column, METRICS, strict=True):
-            _curves(ax, part, metric, methods)
-        column[0].set_title(style.calibrated(calibrator))
+            _curves(ax, part, metric, frame)
+        column[0].set_title(calibrated(calibrator))
         column[-1].set_xlabel("Severity")
     for ax, metric in zip(axes[:, 0], METRICS, strict=True):
         ax.set_ylabel(text.in_unit(metric))
-    style.legend_beside(figure, {"method": style.line_handles(methods)})
+    style.legend_beside(figure, {"method": style.line_handles(frame.study.methods, methods)})
     return figure
 
 
-def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
-    for method in methods:
+def _curves(ax: Axes, rows: pd.DataFrame, metric: str, frame: FigureData) -> None:
+    for method in frame.methods():
         part = rows[rows["method"] == method].sort_values("severity")
         mean, std = style.statistic(part, metric), style.statistic(part, metric, "std")
-        look = style.line_look(methods, method)
+        look = style.line_look(frame.study.methods, method)
         ax.plot(part["severity"], mean, marker="o", markersize=3, **look)
         style.band(ax, part["severity"], mean - std, mean + std, look["color"])
     severities = sorted(rows["severity"].unique())
-    ax.set_xticks(severities, ["clean" if s == 0 else f"{s:g}" for s in severities])
+    ax.set_xticks(severities, ["0" if s == 0 else f"{s:g}" for s in severities])
     if metric == "accuracy":
         ax.set_ylim(max(0, 100 * rows["accuracy_mean"].min() // 10 * 10 - 10), 100)
     else:

@@ -44,8 +44,8 @@ def spread(rows: pd.DataFrame) -> str:
     if seeds > 1:
         return f"means over {seeds} seeds; {bands}"
     if fits > 1:
-        return f"one seed; {bands} over {fits} seeds of the stochastic calibrators"
-    return "one seed"
+        return f"one network each; {bands} over {fits} seeds of the stochastic calibrators"
+    return "one network each"
 
 
 def line(

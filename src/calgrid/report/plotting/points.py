@@ -50,16 +50,18 @@ def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
 def stacked(
     count: int, width: float, height: float, ratio: float, least: float = LEAST
 ) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower.
+    """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower; all
+    lower ones share their vertical axis.
 
     ``width`` and ``height`` are those of a pair, in inches; the figure is at least ``least`` wide.
     """
     figure, lines, columns = _sheet(count, width, height, least)
     grid = figure.add_gridspec(2 * lines, columns, height_ratios=[ratio, 1] * lines)
-    pairs = []
+    pairs: list[tuple[Axes, Axes]] = []
     for place in range(count):
         line, column = divmod(place, columns)
-        lower = figure.add_subplot(grid[2 * line + 1, column])
+        first = pairs[0][1] if pairs else None
+        lower = figure.add_subplot(grid[2 * line + 1, column], sharey=first)
         pairs.append((figure.add_subplot(grid[2 * line, column], sharex=lower), lower))
     return figure, pairs
 

@@ -20,7 +20,7 @@ from calgrid.report.study import UNCALIBRATED
 
 #: keyword arguments of an artist of matplotlib
 Look = dict[str, Any]
-Colour = tuple[float, float, float]
+Colour = str
 #: inches: a page of a paper, and one of its two columns (178 and 85 mm); text has 8 points or more
 WIDTH, COLUMN = 7.0, 3.35
 DPI = 150
@@ -32,11 +32,11 @@ BESIDE: tuple[Literal["outside right upper", "outside right lower"], ...] = (
 )
 #: right end of an axis if all values are 0
 SMALLEST_AXIS = 1e-6
-#: seaborn's colour-blind palette by decreasing contrast, without its yellow, pale pink and light
-#: grey
-PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9, 5)] + [
-    (0.25, 0.25, 0.25)
-]
+#: colours that colour-blind readers tell apart; in grey, markers and lines differ
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"),
+    *("#8c510a", "#000000", "#e69f00", "#5e3c99"),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _LINES = ("-", "--", ":", "-.")
 GREY = "0.35"
@@ -96,15 +96,15 @@ def _fitting(figure: Figure, handles: Sequence[Artist], columns: int) -> int:
 
 
 def colour(names: Sequence[str], name: str) -> Colour:
-    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and
-    :func:`marker` differ.
+    """Colour of a name by its place in ``names``, all of the study, so that it is the same in every
+    figure; repeats after 9, where :func:`line` and :func:`marker` differ.
     """
     return PALETTE[names.index(name) % len(PALETTE)]
 
 
 def line(names: Sequence[str], name: str) -> str:
-    """Style of the line of a name; changes where colours repeat."""
-    return _LINES[names.index(name) // len(PALETTE) % len(_LINES)]
+    """Style of the line of a name by its place in ``names``."""
+    return _LINES[names.index(name) % len(_LINES)]
 
 
 def marker(names: Sequence[str], name: str) -> str:
@@ -148,19 +148,14 @@ def handles(looks: Mapping[str, Look]) -> list[Line2D]:
     return [handle(label=label, **look) for label, look in looks.items()]
 
 
-def line_handles(names: Sequence[str]) -> list[Line2D]:
-    """Legend entries for coloured lines."""
-    return handles({name: line_look(names, name) for name in names})
+def line_handles(names: Sequence[str], shown: Sequence[str] = ()) -> list[Line2D]:
+    """Legend entries for coloured lines of ``shown`` names, or of all."""
+    return handles({name: line_look(names, name) for name in shown or names})
 
 
 def calibrator_label(name: str) -> str:
     """Name of a calibrator in a legend."""
     return f"{name} (uncalibrated)" if name == UNCALIBRATED else name
-
-
-def calibrated(name: str) -> str:
-    """Networks after a calibrator, in words."""
-    return "uncalibrated" if name == UNCALIBRATED else f"calibrated by {name}"
 
 
 def null_handle(tick: Look = NULL_TICK) -> Line2D:
@@ -178,14 +173,12 @@ def stripes(ax: Axes, names: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def band(
-    ax: Axes, x: Sequence[float], low: ArrayLike, high: ArrayLike, shade: Colour | str
-) -> None:
+def band(ax: Axes, x: Sequence[float], low: ArrayLike, high: ArrayLike, shade: Colour) -> None:
     """Shade the range between two lines over the same ``x``."""
     ax.fill_between(x, low, high, color=shade, alpha=0.12, linewidth=0)
 
 
-def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
+def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour) -> None:
     """Mark intervals that continue outside the axes; ``y``, ``low`` and ``high`` are (M,), in units
     of the axes.
     """
@@ -227,6 +220,16 @@ def log_if_wide(ax: Axes, values: np.ndarray, factor: float, room: float) -> boo
     if wide := spans(values, factor):
         log_axis(ax, "y", values.min() / room, values.max() * room)
     return wide
+
+
+def say_scales(figure: Figure) -> None:
+    """Add to the labels of logarithmic axes that they are."""
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            label = axis.get_label_text()
+            is_shown = any(tick.label1.get_visible() for tick in axis.get_major_ticks())
+            if axis.get_scale() == "log" and is_shown:
+                axis.set_label_text(f"{label}, log scale" if label else "log scale")
 
 
 def spans(values: np.ndarray, factor: float) -> bool:

@@ -36,6 +36,7 @@ TABLES: tuple[Builder, ...] = (
     methods.methods,
     ranks.method_ranks,
     comparison.tests,
+    comparison.each_two,
     methods.calibrators,
     ranks.calibrator_ranks,
     methods.parts,

@@ -28,7 +28,7 @@ MEANS = ("accuracy", "precision", "confidence", "gap")
 
 
 def class_groups(data: StudyData) -> Table | None:
-    """Accuracy by the group of the true class, over-confidence by that of the predicted class."""
+    """Accuracy by the group of the true class, overconfidence by that of the predicted class."""
     frame, sections = by_group(
         data.groups,
         lambda group: group_means(data, group),
@@ -40,7 +40,7 @@ def class_groups(data: StudyData) -> Table | None:
         f"Groups of classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} "
         "Accuracy is that of the images of the classes of a group. Confidence and precision, the "
         "fraction that is right, are those of the images predicted as these classes; their "
-        "difference, the gap, is 0 for calibrated predictions and positive for over-confident "
+        "difference, the gap, is 0 for calibrated predictions and positive for overconfident "
         "ones. Images are not grouped by their true class for it: given the true class, even "
         "calibrated predictions have a gap."
     )

@@ -1,5 +1,6 @@
-"""Table of classes: how well each class is found, and how sure its predictions are."""
+"""Table of classes: how well each class is found, and how overconfident its predictions are."""
 
+import math
 from collections.abc import Callable
 
 import pandas as pd
@@ -42,11 +43,13 @@ def classes(data: StudyData) -> Table | None:
     caption = (
         f"Classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} In brackets: "
         f"{100 * data.level:g} % interval over images (Wilson); few: fewer than {FEW_IMAGES} "
-        "images. Sensitivity: fraction of the images of the class "
-        "that are predicted as it; specificity: fraction of the other images that are not. Of the "
-        "images predicted as the class, precision is the fraction that is right, and confidence "
-        "the mean that the network says: calibrated predictions have equal ones. Of more than "
-        f"{MOST_ROWS} rows those of the classes with the lowest sensitivity are shown."
+        "images. The largest gaps come first, those of few images last. Sensitivity: "
+        "fraction of the images of the class that are predicted as it; specificity: fraction of "
+        "the other images that are not. Of the "
+        "images predicted as the class, precision is the fraction that is right, and the gap their "
+        "mean confidence minus precision, above 0 for overconfident predictions; its interval is "
+        "that of the precision. "
+        f"Of more than {MOST_ROWS} rows those with the largest gaps are shown."
     )
     return Table("classes", "Classes", "Methods", caption, frame, sections)
 
@@ -67,17 +70,17 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
         images = means[size].where(means[size] > 0)
         ends = wilson_interval(means[f"{name}_mean"], images, data.level)
         means[f"{name}_ci_low"], means[f"{name}_ci_high"] = ends
+    means["gap_mean"] = means["confidence_mean"] - means["precision_mean"]
+    means["gap_ci_low"] = means["confidence_mean"] - means["precision_ci_high"]
+    means["gap_ci_high"] = means["confidence_mean"] - means["precision_ci_low"]
     return data.in_order(means, data.order(group))
 
 
 def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
     parts = dict(list(rows.set_index(["class", "method"]).groupby("calibrator", sort=False)))
     first = parts.get(UNCALIBRATED, next(iter(parts.values())))
-    most = max(1, MOST_ROWS // rows["method"].nunique())
-    hardest = first.groupby("class")["sensitivity_mean"].mean().nsmallest(most, keep="first")
-    shown = first[first.index.isin(hardest.index, level="class")].sort_index(
-        level="class", sort_remaining=False, kind="stable"
-    )
+    by = first.assign(few=first["predicted"] < FEW_IMAGES, size=-first["gap_mean"].abs())
+    shown = first.loc[by.sort_values(["few", "size"], kind="stable").index[:MOST_ROWS]]
     columns: Columns = {
         "Class": lambda row: words(row["name"]),
         "Method": lambda row: words(row.name[1]),
@@ -85,16 +88,28 @@ def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
         "Sensitivity (%)": lambda row: _cell(row, "sensitivity"),
         "Specificity (%)": lambda row: _cell(row, "specificity"),
         "Predicted": lambda row: whole(round(row["predicted"])),
+        "Precision (%)": lambda row: _cell(row, "precision"),
     }
+    if shown.index.get_level_values("method").nunique() == 1:
+        del columns["Method"]
     for name, part in parts.items():
-        for column in ("precision", "confidence"):
-            columns[f"{column.capitalize()} (%), {name}"] = _from(part, column)
+        columns[f"Confidence (%), {name}"] = _from(part, _cell, "confidence")
+        columns[f"Gap (points), {name}"] = _from(part, _gap)
     return section(data.label(group), shown, columns)
 
 
-def _from(part: pd.DataFrame, name: str) -> Callable[[pd.Series], Cell]:
+def _from(
+    part: pd.DataFrame, cell: Callable[..., Cell], *names: str
+) -> Callable[[pd.Series], Cell]:
     """Cell of the row with the same index in another frame."""
-    return lambda row: _cell(part.loc[row.name], name)
+    return lambda row: cell(part.loc[row.name], *names)
+
+
+def _gap(row: pd.Series) -> Cell:
+    gap = float(row["gap_mean"])
+    interval = text.interval("accuracy", row["gap_ci_low"], row["gap_ci_high"])
+    sort = None if math.isnan(gap) else gap
+    return Cell(text.format_metric("accuracy", gap, signed=True), interval, sort=sort)
 
 
 def _cell(row: pd.Series, name: str) -> Cell:

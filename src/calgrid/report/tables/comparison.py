@@ -8,10 +8,10 @@ import pandas as pd
 
 from calgrid.components.metrics import metric_names
 from calgrid.report import captions, text
-from calgrid.report.study import GROUP, STATISTICS, Group, StudyData, among
+from calgrid.report.study import GROUP, STATISTICS, Group, StudyData, among, calibrated
 from calgrid.report.table import Cell, Section, Table, by_group, whole, words
 from calgrid.report.tables.shift import condition
-from calgrid.statistics.pairs import QUESTIONS
+from calgrid.statistics.pairs import FEW_METHODS, QUESTIONS, RECIPES_BY
 from calgrid.statistics.verdicts import FOUND, TIE
 from calgrid.storage.schema import TEST_COLUMNS
 
@@ -72,6 +72,53 @@ def tests(data: StudyData) -> Table | None:
         f"of each. Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
+
+
+def each_two(data: StudyData) -> Table | None:
+    """NLL of each method minus that of each other one, with the same calibrator."""
+    if data.comparisons or not 2 < len(data.methods) <= FEW_METHODS:
+        return None
+    metric = RECIPES_BY
+
+    def select(group: Group) -> pd.DataFrame:
+        rows = data.select(data.clean_tests, group)
+        same = (rows["calibrator"] == rows["against_calibrator"]) & (rows["metric"] == metric)
+        rows = rows[same & rows["calibrator"].isin(data.few_calibrators())]
+        return data.in_order(rows, data.order(group), by=("calibrator", "method"))[COLUMNS]
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        found = []
+        for calibrator, part in rows.groupby("calibrator", sort=False):
+            names = among(data.order(group), part["method"])
+            lines = []
+            for method in names:
+                own = part[part["method"] == method].set_index("against")
+                lines.append([words(method), *(_verdict(own[own.index == name]) for name in names)])
+            heading = f"{data.label(group)}: {calibrated(str(calibrator))}"
+            found.append(Section(heading, ["Method", *(f"minus {name}" for name in names)], lines))
+        return found
+
+    frame, formatted = by_group(data.groups, select, sections)
+    if not formatted:
+        return None
+    caption = (
+        f"NLL (nats) of the method of a row minus that of the method of a column, on the "
+        f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row is "
+        "better. Below: verdict and p-value after Holm's correction in the family of the pair "
+        f"(tests.csv). Bold: better or worse. {captions.TESTED}"
+    )
+    title = "Each method against each other"
+    return Table("each_two", title, "Methods", caption, frame, formatted)
+
+
+def _verdict(rows: pd.DataFrame) -> Cell:
+    """Difference of one pair with its verdict and p-value."""
+    for row in rows.itertuples():
+        difference = float(row.difference)
+        said = text.format_metric(row.metric, difference, signed=True)
+        below = f"{row.verdict}, p {text.p_value(row.p_holm)}"
+        return Cell(said, below, row.verdict in FOUND, difference)
+    return Cell(text.NOTHING)
 
 
 def _difference(rows: pd.DataFrame) -> Cell:

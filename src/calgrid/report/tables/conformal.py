@@ -9,12 +9,12 @@ from calgrid.metrics.conformal import SET_METRICS
 from calgrid.report import captions, text
 from calgrid.report.study import Group, StudyData
 from calgrid.report.table import (
-    CALIBRATED,
     Cell,
     Columns,
     Section,
     Table,
     by_group,
+    calibrated_columns,
     section,
     words,
 )
@@ -35,7 +35,7 @@ SHOWN = {
 
 def conformal(data: StudyData) -> Table | None:
     """Metrics of prediction sets on the clean test split, and under shift by severity."""
-    columns: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
+    columns: Columns = {**calibrated_columns(data), "Score": lambda row: words(row["conformal"])}
     for metric, (title, *_) in SHOWN.items():
         columns[title] = functools.partial(_cell, metric=metric)
 

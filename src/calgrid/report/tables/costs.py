@@ -38,7 +38,7 @@ def costs(data: StudyData) -> Table | None:
     ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         shown = {}  # columns with a value in at least one row
-        for name, make in _columns(stage, data.baseline).items():
+        for name, make in _columns(stage, data).items():
             if any(make(row).text != text.NOTHING for _, row in rows.iterrows()):
                 shown[name] = make
         sections.append(section(heading, rows, shown))
@@ -83,13 +83,16 @@ def _means(data: StudyData) -> pd.DataFrame:
     return joined.loc[order]
 
 
-def _columns(stage: str, baseline: str) -> Columns:
+def _columns(stage: str, data: StudyData) -> Columns:
     names: Columns = {"Method": lambda row: words(row["method"])}
     if stage in ITEMS:
         names[ITEMS[stage]] = lambda row: words(row["item"])
     common: Columns = {
         "Seeds": lambda row: whole(row["n_seeds"]),
         "Seconds": lambda row: seconds_cell(row["seconds"], row["seconds_std"]),
-        f"Ratio to {baseline}": lambda row: ratio_cell(row["ratio_to_baseline"]),
+        f"Ratio to {data.baseline}": lambda row: ratio_cell(row["ratio_to_baseline"]),
     }
+    if data.is_single:
+        names.pop("Method")
+        common = {"Seconds": common["Seconds"]}
     return {**names, **common, **({} if stage == "calibrate" else RUN_COLUMNS)}

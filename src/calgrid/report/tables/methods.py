@@ -10,12 +10,13 @@ from calgrid.report import captions
 from calgrid.report.recipes import ties
 from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.report.table import (
-    CALIBRATED,
     Section,
     Table,
     by_group,
+    calibrated_columns,
     metric_section,
     present,
+    ranked,
     whole,
     words,
 )
@@ -51,11 +52,14 @@ def methods(data: StudyData) -> Table | None:
     ranking = f"{captions.RANKING} Bold: best of its column among the ranked rows. "
     if len(data.methods) < 2:
         del lead["Rank"]
+        if data.is_single:
+            del lead["Seeds"]
         ranking = ""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
         tied = ties(data, group, rows, metrics, within="calibrator")
-        return [metric_section(data.label(group), rows, metrics, lead, ties=tied)]
+        found = metric_section(data.label(group), rows, metrics, lead, ties=tied)
+        return [ranked(found, rows)]
 
     frame, sections = by_group(data.groups, lambda group: data.test(group, [UNCALIBRATED]), section)
     if frame.empty:
@@ -64,7 +68,7 @@ def methods(data: StudyData) -> Table | None:
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
     )
-    title = "Training-time methods, uncalibrated"
+    title = "Training-time methods, uncalibrated" if len(data.methods) > 1 else "Uncalibrated"
     return Table("methods", title, "Methods", caption, frame, sections)
 
 
@@ -132,6 +136,10 @@ def _calibrated(
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
         tied = ties(data, group, rows, metrics, within="method")
-        return [metric_section(data.label(group), rows, metrics, CALIBRATED, "method", tied)]
+        return [
+            metric_section(
+                data.label(group), rows, metrics, calibrated_columns(data), "method", tied
+            )
+        ]
 
     return section

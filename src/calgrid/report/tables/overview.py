@@ -1,4 +1,4 @@
-"""Summary of a study in four columns: method, calibration, NLL vs the baseline, best recipe."""
+"""Summary of a study: rank, NLL and its tests of each method, calibration error, best recipe."""
 
 import math
 
@@ -6,11 +6,20 @@ import pandas as pd
 
 from calgrid.report import captions, text
 from calgrid.report.index import SUMMARY
-from calgrid.report.recipes import best_of_methods
+from calgrid.report.recipes import against, best_of_methods
 from calgrid.report.study import UNCALIBRATED, Group, StudyData
-from calgrid.report.table import Cell, Section, Table, by_group
+from calgrid.report.table import (
+    Cell,
+    Columns,
+    Section,
+    Table,
+    by_group,
+    metric_cell,
+    ranked,
+    section,
+    whole,
+)
 
-TESTED = ("diff_vs_baseline", "p_holm", "detectable", "verdict")
 UNTESTED = "ties not tested"
 
 
@@ -21,8 +30,11 @@ def overview(data: StudyData) -> Table | None:
 
     def rows(group: Group) -> pd.DataFrame:
         found = data.test(group, [UNCALIBRATED])
-        tests = data.tidy(group, "test", [UNCALIBRATED])
-        tests = tests[tests["metric"] == "nll"].set_index("method")
+        if found.empty:
+            return found
+        for name, one in {"best": found[:1], "baseline": _of(found, data.baseline)}.items():
+            for _, row in one.iterrows():
+                found = found.join(against(data, group, row, found).add_prefix(f"{name}_"))
         recipes = {}
         for method, recipe in best_of_methods(data, group).items():
             # calibrators that are not significantly worse than the best, or why this is unknown
@@ -30,21 +42,22 @@ def overview(data: StudyData) -> Table | None:
             recipes[method] = (recipe.best["nll_mean"], recipe.best["calibrator"], tied)
         columns = ["recipe_nll", "recipe_calibrator", "recipe_ties"]
         beside = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
-        found = found.join(tests[list(TESTED)].add_prefix("nll_"), on="method")
         return found.join(beside, on="method")
 
-    header = [
-        "Method",
-        text.in_unit("ece_debiased"),
-        f"NLL against {data.baseline}",
-        f"Best recipe: {text.in_unit('nll')}",
-    ]
+    columns: Columns = {
+        "Method": lambda row: Cell(row["method"], f"accuracy {text.means(row, 'accuracy')[0]}"),
+        "Rank": lambda row: whole(row["place"]),
+        text.heading("nll"): lambda row: metric_cell(row, "nll"),
+        "NLL against the best": lambda row: _tested(row, "best"),
+        f"NLL against {data.baseline}": lambda row: _tested(row, "baseline"),
+        text.in_unit("ece_debiased"): _calibration,
+        f"Best recipe: {text.in_unit('nll')}": _recipe,
+    }
 
-    def section(group: Group, found: pd.DataFrame) -> list[Section]:
-        cells = [_row(row, data) for _, row in found.iterrows()]
-        return [Section(data.label(group), header, cells)]
+    def format(group: Group, found: pd.DataFrame) -> list[Section]:
+        return [ranked(section(data.label(group), found, columns), found)]
 
-    frame, sections = by_group(data.groups, rows, section)
+    frame, sections = by_group(data.groups, rows, format)
     if frame.empty:
         return None
     brackets = ""
@@ -53,22 +66,23 @@ def overview(data: StudyData) -> Table | None:
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.RANKING} {brackets}The best recipe is the "
-        "calibrator, or none, with the lowest mean NLL on these test images among those within 1 "
-        "point of the method's best accuracy, which favours it; not worse: the calibrator that is "
+        "calibrator, or none, with the lowest mean NLL on these test images among those that keep "
+        "the method's best accuracy, which favours it; not worse: the calibrator that is "
         "not significantly worse, or the number of them, named in the CSV file. "
         f"{captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 
 
-def _row(row: pd.Series, data: StudyData) -> list[Cell]:
-    (accuracy,) = text.means(row, "accuracy")
-    named = Cell(row["method"], f"accuracy {accuracy}")
+def _of(rows: pd.DataFrame, method: str) -> pd.DataFrame:
+    return rows[rows["method"] == method]
+
+
+def _calibration(row: pd.Series) -> Cell:
     ece = float(row["ece_debiased_mean"])
     ends = row["ece_debiased_ci_low"], row["ece_debiased_ci_high"]
     interval = text.interval("ece_debiased", *ends)
-    calibration = Cell(text.format_metric("ece_debiased", ece), interval, sort=ece)
-    return [named, calibration, _tested(row, data), _recipe(row)]
+    return Cell(text.format_metric("ece_debiased", ece), interval, sort=ece)
 
 
 def _recipe(row: pd.Series) -> Cell:
@@ -84,10 +98,10 @@ def _recipe(row: pd.Series) -> Cell:
     return Cell(text.format_metric("nll", nll), named, sort=float(nll))
 
 
-def _tested(row: pd.Series, data: StudyData) -> Cell:
+def _tested(row: pd.Series, name: str) -> Cell:
     """Difference and verdict, without the p-value of the table of tests."""
-    difference = row["nll_diff_vs_baseline"]
-    if row["method"] == data.baseline or math.isnan(difference):
+    difference = float(row.get(f"{name}_difference", math.nan))
+    if math.isnan(difference):
         return Cell(text.NOTHING)
-    said = text.verdict(row["nll_verdict"], "nll", row["nll_detectable"])
-    return Cell(text.format_metric("nll", difference, signed=True), said, sort=float(difference))
+    said = text.verdict(row[f"{name}_verdict"], "nll", row[f"{name}_detectable"])
+    return Cell(text.format_metric("nll", difference, signed=True), said, sort=difference)

@@ -6,10 +6,10 @@ from calgrid.metrics.table import OOD_NETWORK
 from calgrid.report import captions
 from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.report.table import (
-    CALIBRATED,
     Section,
     Table,
     by_group,
+    calibrated_columns,
     metric_section,
     present,
     whole,
@@ -44,7 +44,7 @@ def shift(data: StudyData) -> Table | None:
     """Calibration under shift, by severity."""
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        lead = {**CALIBRATED, "Corruptions": lambda row: whole(row["n_shifts"])}
+        lead = {**calibrated_columns(data), "Corruptions": lambda row: whole(row["n_shifts"])}
         metrics = (*SHIFT_METRICS, *data.own_metrics)
         found = []
         for key, part in rows.groupby(["severity", "domain"]):
@@ -93,7 +93,7 @@ def ood(data: StudyData) -> Table | None:
         found = []
         for name, part in rows.groupby("shift"):
             heading = f"{data.label(group)} against {_set(data, group, str(name))}"
-            found.append(metric_section(heading, part, OOD_METRICS, CALIBRATED))
+            found.append(metric_section(heading, part, OOD_METRICS, calibrated_columns(data)))
         return found
 
     frame, formatted = by_group(data.groups, data.ood, sections)

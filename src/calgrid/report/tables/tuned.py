@@ -10,11 +10,11 @@ import pandas as pd
 from calgrid.report import captions, text
 from calgrid.report.study import BESIDE_ECE, GROUP, Group, StudyData, wide
 from calgrid.report.table import (
-    CALIBRATED,
     Cell,
     Section,
     Table,
     by_group,
+    calibrated_columns,
     metric_section,
     words,
 )
@@ -90,7 +90,7 @@ def tuned(data: StudyData) -> Table | None:
     frame, sections = by_group(
         map(Group._make, groups),
         lambda group: _rows(data, group, found),
-        lambda group, rows: [_section(group, rows, found.baseline)],
+        lambda group, rows: [_section(data, group, rows, found.baseline)],
     )
     caption = _caption(data, found)
     return Table("tuned", "Tuned with an equal budget", "Methods", caption, frame, sections)
@@ -123,9 +123,9 @@ def _counted(names: pd.Series) -> str:
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in counts.items())
 
 
-def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
+def _section(data: StudyData, group: Group, rows: pd.DataFrame, baseline: str) -> Section:
     lead = {
-        **CALIBRATED,
+        **calibrated_columns(data),
         "Chosen": lambda row: words(row["chosen"]),
         "Δ NLL to default": lambda row: Cell(
             text.format_metric(JUDGED, row["nll_to_default"], signed=True)
@@ -155,5 +155,5 @@ def _caption(data: StudyData, found: Tuned) -> str:
         "method: a difference below 0 is an improvement by tuning. "
         f"Verdicts and p-values are over seeds and test images against {found.baseline}, "
         "after Holm's correction over methods. Bold: best of each calibrator and column among "
-        f"those within 1 point of the best accuracy. {captions.NULL}"
+        f"those that keep the best accuracy. {captions.NULL}"
     )

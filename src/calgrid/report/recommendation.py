@@ -1,0 +1,151 @@
+"""What to use, and what calibration makes better or worse: sentences from the table of tests; the
+report sets `names` in backticks as code.
+"""
+
+import pandas as pd
+
+from calgrid.report import text
+from calgrid.report.recipes import Recipes, best_of_all, best_of_methods
+from calgrid.report.study import PREFERRED, SEES_VALIDATION, UNCALIBRATED, Group, StudyData
+from calgrid.statistics import verdicts
+
+#: largest number of names that are listed one by one
+FEW = 6
+#: metric with a verdict -> metric whose values are said
+SAID = {"nll": "nll", "squared_ce": "ece_debiased"}
+#: verdict on a calibrator against none -> begin of its sentence
+CALIBRATION = {
+    verdicts.WORSE: "Calibration makes worse",
+    verdicts.BETTER: "Calibration makes better",
+    verdicts.TIE: "Against no calibration, no difference was found in",
+    verdicts.EQUIVALENT: "Equivalent to no calibration in",
+}
+
+
+def recommendation(data: StudyData, group: Group) -> list[str]:
+    """What to use in a group and why, and what calibration makes worse; nothing without a choice.
+
+    The simplest recipe is recommended unless the one with the lowest NLL is significantly better.
+    """
+    found, said = best_of_all(data, group), []
+    if found is not None and not found.tested:
+        (nll,) = text.means(found.best, "nll")
+        said.append(
+            f"{combined(data, found.best)} has the lowest NLL, {nll}; methods cannot be tested "
+            "against each other: a test needs two common seeds or more."
+        )
+        found = best_of_methods(data, group)[found.best["method"]]
+    if found is not None and found.tested and len(found.others):
+        said.append(_choice(data, group, found))
+    said.append(calibration(data, group, verdicts.WORSE))
+    return [marked(data, sentence) for sentence in said if sentence]
+
+
+def _choice(data: StudyData, group: Group, found: Recipes) -> str:
+    """Which recipe to use, and the evidence."""
+    best, others, tied = found.best, found.others, found.tied
+    reference = data.reference(group)
+    if reference not in {best["method"], *others["method"]}:  # it is not ranked
+        reference = best["method"]
+    simple = others[
+        (others["method"] == reference) & others["calibrator"].isin([UNCALIBRATED, PREFERRED])
+    ].sort_values("calibrator", key=lambda names: names != UNCALIBRATED)
+    enough = simple[simple.index.isin(tied.index)]
+    if (best["method"], best["calibrator"]) == (reference, UNCALIBRATED) or enough.empty:
+        chosen = best
+    else:
+        chosen = enough.iloc[0]
+    nll, accuracy, ece = text.means(chosen, "nll", "accuracy", "ece_debiased")
+    said = [f"Use {combined(data, chosen)}: NLL {nll}, accuracy {accuracy}, debiased ECE {ece}."]
+    if chosen is not best:
+        would = "" if chosen["verdict"] != verdicts.TIE else f", {_detectable(chosen)}"
+        said.append(
+            f"The lowest NLL is that of {combined(data, best)}: this one is {_higher(chosen)}, but "
+            f"no difference was found{would}."
+        )
+    elif len(simple):
+        last = simple.iloc[-1]
+        said.append(f"The NLL of {combined(data, last)} is {_higher(last)}.")
+    alike = tied.drop(index=chosen.name, errors="ignore")
+    if len(alike):
+        named = [combined(data, row) for _, row in alike.head(FEW).iterrows()]
+        if more := len(alike) - len(named):
+            named.append(f"{more} more")
+        said.append(
+            f"{text.count(len(alike), 'other')} cannot be told apart from the lowest: "
+            f"{text.listed(named)}."
+        )
+    worse = len(others) - len(tied)
+    if worse and len(others) > 1:
+        count = "All others" if worse == len(others) else text.count(worse, "other")
+        said.append(f"{count} {'is' if worse == 1 else 'are'} worse.")
+    return " ".join(said)
+
+
+def _higher(test: pd.Series) -> str:
+    """By how much the NLL of a recipe is above the lowest."""
+    return text.difference("nll", test["difference"], test["ci_low"], test["ci_high"])
+
+
+def _detectable(test: pd.Series) -> str:
+    return f"one of {text.size('nll', test['detectable'])} would have been"
+
+
+def combined(data: StudyData, row: pd.Series) -> str:
+    """Recipe in words; of a study with one method the calibrator alone."""
+    method, calibrator = code(row["method"]), code(row["calibrator"])
+    if len(data.methods) == 1:
+        return "no calibration" if row["calibrator"] == UNCALIBRATED else calibrator
+    if row["calibrator"] == UNCALIBRATED:
+        return f"{method} without calibration"
+    return f"{method} with {calibrator}"
+
+
+def calibration(data: StudyData, group: Group, verdict: str) -> str:
+    """On which methods calibrators have a verdict against none in NLL or calibration error."""
+    tests = data.select(data.clean_tests, group)
+    same = (tests["method"] == tests["against"]) & (tests["against_calibrator"] == UNCALIBRATED)
+    said = []
+    for metric, shown in SAID.items():
+        rows = data.in_order(tests[same & (tests["metric"] == metric)], data.methods)
+        found, named = rows[rows["verdict"] == verdict], []
+        for calibrator, own in found.groupby("calibrator", sort=False):
+            on = _on(list(own["method"]), (rows["calibrator"] == calibrator).sum())
+            values = ""
+            if verdict == verdicts.WORSE and len(own) == 1:
+                values = _from_to(data, group, shown, own.iloc[0])
+            named.append(f"{code(calibrator)}{on}{values}")
+        if named:
+            name = "calibration error" if metric == "squared_ce" else text.name(metric)
+            said.append(f"the {name} with {text.listed(named)}")
+    return f"{CALIBRATION[verdict]} {'; '.join(said)}." if said else ""
+
+
+def _from_to(data: StudyData, group: Group, metric: str, test: pd.Series) -> str:
+    """Means of a metric without and with a calibrator: `` (ECE debiased 4.12 to 5.60 %)``."""
+    rows = data.test(group)
+    means = rows[rows["method"] == test["method"]].set_index("calibrator")[f"{metric}_mean"]
+    before = text.format_metric(metric, means[UNCALIBRATED])
+    after = text.format_with_unit(metric, means[test["calibrator"]])
+    return f" ({text.name(metric)} {before} to {after})"
+
+
+def _on(methods: list[str], n_methods: int) -> str:
+    """Methods in words; empty if they are all."""
+    if len(methods) == n_methods:
+        return ""
+    if len(methods) > FEW:
+        return f" on {len(methods)} of {n_methods} methods"
+    return f" on {text.listed(list(map(code, methods)))}"
+
+
+def marked(data: StudyData, sentence: str) -> str:
+    """Put a dagger after the methods that see validation data during training."""
+    for method in data.validation_methods:
+        sentence = sentence.replace(code(method), code(method) + SEES_VALIDATION)
+    return sentence
+
+
+def code(name: str) -> str:
+    """Name in backticks."""
+    return f"`{name}`"
