@@ -33,8 +33,6 @@ from calgrid.storage.schema import (
     SHIFT_MEANS,
 )
 from calgrid.storage.tables import read_published
-from calgrid.study.home import home
-from calgrid.study.papers import PUBLISHED, paper_folder
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
 PRINTED = ["published", "published_std", "suspect"]
@@ -113,8 +111,7 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
 
 def _printed(paper: Paper) -> pd.DataFrame:
     """Printed numbers of a paper, the first of each cell of a table."""
-    file = paper_folder(home(), paper.name) / PUBLISHED
-    numbers = printed_numbers(read_published([file]))
+    numbers = printed_numbers(read_published([paper.published]))
     numbers = numbers.assign(published=numbers["value"], published_std=numbers.get("std", np.nan))
     return numbers.drop_duplicates(["table", *PUBLISHED_PLACE])
 

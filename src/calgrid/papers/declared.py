@@ -4,12 +4,13 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
 from calgrid.metrics import METRICS
 from calgrid.storage.manifest import Manifest
 from calgrid.study.home import home
-from calgrid.study.papers import paper_folder
+from calgrid.study.papers import PUBLISHED, paper_folder
 from calgrid.study.yaml_files import read_yaml
 
 Value = str | int
@@ -258,6 +259,11 @@ class Paper:
     unchecked: Sequence[tuple[str, str]] = ()
     figures: Sequence[PrintedFigure] = ()
     own_protocols: Collection[str] = ()
+
+    @property
+    def published(self) -> Path:
+        """File of the printed numbers."""
+        return paper_folder(home(), self.name) / PUBLISHED
 
 
 def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
