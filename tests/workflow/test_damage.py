@@ -211,7 +211,7 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
     assert {path.split("/")[7].split("-")[0] for path in lost} == {"calibrate"}
     assert calgrid(twin, "verify", "--delete").returncode == 0
     assert twin.plan() == branch("ce", stages=("predict", "calibrate")) | AGGREGATION
-    twin.run()
+    twin.run("tiny.yaml", METRICS)
     assert contents(twin) == before
 
 
@@ -270,7 +270,7 @@ def test_results_of_another_run_are_made_again(twin):
     before = contents(twin)
     for job in ("train", "predict", "calibrate"):
         exchange(*(twin.result(method, job) for method in ("ce", "mbls")))
-    twin.run()
+    twin.run("tiny.yaml", METRICS)
     assert contents(twin) == before
 
 
