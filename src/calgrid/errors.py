@@ -1,7 +1,8 @@
 """Errors caused by user input: one sentence with the problem, its location and the fix."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 #: nothing here changes a number of a result (calgrid.components.fingerprint)
 NEUTRAL = True
@@ -49,6 +50,23 @@ def row_at(number: int) -> str:
 def visible_lines(text: object) -> str:
     """Return text of several lines as :func:`visible` shows each of them."""
     return "\n".join(visible(line) for line in str(text).split("\n"))
+
+
+@contextlib.contextmanager
+def located(where: str) -> Iterator[None]:
+    """Convert errors of data into ConfigError that begin with their place in the configuration."""
+    try:
+        yield
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def check_ids(kind: str, names: Iterable[object], known: Iterable[object], where: str = "") -> None:
+    """Raise :func:`unknown_id` of the first name that is not a known one."""
+    options = set(map(str, known))
+    for name in map(str, names):
+        if name not in options:
+            raise unknown_id(kind, name, options, where)
 
 
 def unknown_id(

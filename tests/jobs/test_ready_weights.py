@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from functools import partialmethod
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,6 +30,7 @@ from calgrid.jobs.published import take_weights
 from calgrid.plan.plan import Plan
 from calgrid.report.provenance import _origin
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
@@ -365,7 +367,7 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
 
     def take(plan):
         job = plan.train(OWN)
-        given = plan.inputs(job)
+        given = Call.planned(plan.file(), "train", Path(job.folder)).given
         take_weights(job.spec, tmp_path, tmp_path / "run", given=given, data_root=tmp_path)
 
     path = tmp_path / "net.pt"

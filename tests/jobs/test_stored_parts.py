@@ -23,7 +23,6 @@ ENTRY = {
 SPEC = {
     "checkpoints": ["last"],
     "calibrators": [ENTRY],
-    "diagnostics": [],
     "families": [],
     "some_classes": [],
     "statistics": {"bins": 15},

@@ -54,8 +54,6 @@ INDICATORS = {
     "fedlas_ls_const": "const",
     "fedlas_ls_random": "random",
 }
-#: modules that measure fitted calibrators
-DIAGNOSTICS = ["calgrid.papers.smart.diagnostics"]
 #: folders of the results of a run
 TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
 #: family of the shifts
@@ -138,7 +136,6 @@ def make_study(root: Path, recipe: Recipe) -> Written:
         _calibrate(key, run, recipe, runs[-1]["families"], statistics)
     manifest = {
         "published": list(map(str, recipe.published)),
-        "diagnostics": DIAGNOSTICS,
         "runs": runs,
         "folders": [],
         "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
@@ -225,7 +222,6 @@ def _calibrate(key, run, recipe, families, statistics):
         "logits": dict.fromkeys(("val", "test", *families), _fingerprint(key)),
         "label_counts": None,
         "disjoint_validation": False,
-        "diagnostics": DIAGNOSTICS,
         "fingerprint": _fingerprint(key),
     }
     if key["backbone"] in recipe.truth_known_of:

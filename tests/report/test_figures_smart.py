@@ -9,13 +9,13 @@ from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
 from calgrid.papers.figures import write_figures
 from calgrid.papers.smart import errors, fits
-from calgrid.papers.smart.diagnostics import MARGINS
 from calgrid.papers.smart.fits import diagnosed
 from calgrid.report.index import read_index
 from calgrid.report.settings import on_most_rows, val_rows
 from calgrid.report.study import StudyData
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
+from calgrid.storage.schema import MARGINS
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,17 @@
 """``calgrid job``: what the rules of the workflow call, from the plan of a study."""
 
 import argparse
-import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from calgrid.cli.ends import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
-from calgrid.storage import specs
-from calgrid.storage.inputs import Inputs
 from calgrid.storage.kinds import KINDS, Call
 from calgrid.storage.layout import MADE_FROM, RunKey
-from calgrid.storage.manifest import Manifest
+from calgrid.storage.manifest import PlanFile
 from calgrid.storage.records import read_record
 from calgrid.threads import set_threads
 
@@ -27,39 +24,23 @@ def job(options: argparse.Namespace) -> None:
     StateError : the plan has no such job, or a bank has other rows than its data.
     """
     set_threads(1 if KINDS[options.job].in_processes else options.cores)
-    plan = read_record(options.plan, "plan")
-    spec: Any
-    if options.job in MADE_FROM:
-        name = options.job
-        spec = specs.checked(plan.get("manifest"), Manifest, f"The plan {options.plan}")
-    else:
-        name = str(options.out)
-        spec = plan["jobs"].get(name)
-        if spec is None:
-            raise StateError(
-                f"The plan {options.plan} has no job for {name}: another call has changed the "
-                "study since; run the same command again."
-            )
-    told = plan["inputs"][name]
-    if told["plugins"]:
-        plugins.use_copy(told["plugins"])
-    given = Inputs(
-        files=told["files"],
-        code=plan["code"][told["code"]],
-        sources=plan["sources"],
-        root=told["root"],
-        plugins=told["plugins"],
-    )
-    call = Call(
-        spec,
+    plan, name = cast(PlanFile, read_record(options.plan, "plan")), str(options.out)
+    if options.job not in MADE_FROM and name not in plan["jobs"]:
+        raise StateError(
+            f"The plan {options.plan} has no job for {name}: another call has changed the "
+            "study since; run the same command again."
+        )
+    call = Call.planned(
+        plan,
+        options.job,
         options.out,
-        tuple(map(Path, told["reads"])),
-        given,
-        Path(told["root"]),
-        options.cores,
-        options.device,
-        options.resume_every,
+        threads=options.cores,
+        device=options.device,
+        resume_every=options.resume_every,
     )
+    if call.given.plugins:
+        plugins.use_copy(call.given.plugins)
+    spec = call.spec
     if rows := plan["rows"].get(name):
         _check_rows(call.reads[0].parent, rows, RunKey(**spec["key"]))
     processes = 1 if options.job != "train" else spec["protocol"].get("gpus", 1)
@@ -70,7 +51,7 @@ def job(options: argparse.Namespace) -> None:
         distributed.check(spec, call.reads[0].parent, call.device)
         start(processes, max(call.threads // processes, 1))
     else:
-        importlib.import_module(told["module"]).run(call)
+        call.make()
 
 
 def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:

@@ -3,7 +3,6 @@ Snakemake.
 """
 
 import argparse
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from calgrid.logits.ranking import usable
 from calgrid.logits.reading import read_head_arrays
 from calgrid.plan.plan import Plan
 from calgrid.progress import log
-from calgrid.storage.kinds import KINDS, Call
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.study.home import home
@@ -25,14 +24,11 @@ def report_logits(options: argparse.Namespace) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
     plan.copy_plugins()
-    for job in plan.jobs:
-        out, reads, given = Path(job.folder), tuple(map(Path, job.reads)), plan.inputs(job)
-        call = Call(job.spec, out, reads, given, threads=options.threads)
-        importlib.import_module(job.module).run(call)
-    for name in SUMMARIES:
-        out, given = Path(plan.stage_record(name)), plan.stage_inputs(name)
-        call = Call(plan.manifest(), out, given=given, threads=options.threads)
-        importlib.import_module(KINDS[name].module).run(call)
+    results = [(job.rule, job.folder) for job in plan.jobs]
+    results += [(stage, plan.stage_record(stage)) for stage in SUMMARIES]
+    content = plan.file()
+    for kind, out in results:
+        Call.planned(content, kind, Path(out), threads=options.threads).make()
     write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 

@@ -33,12 +33,13 @@ def fill(folder: Path, code: Iterable[str]) -> None:
 
 def _packages(places: Iterable[str]) -> str:
     """Lines of the file that lists the packages of plugins that have files at these places."""
-    packages = []
-    for plugin in plugins.in_use():
-        folder = plugin.package.replace(".", "/")
-        if any(place.startswith(f"{folder}/") for place in places):
-            packages.append(plugin.package)
-    return "\n".join(packages)
+    packages = [plugin.package for plugin in plugins.in_use()]
+    starts = {package: f"{package.replace('.', '/')}/" for package in packages}
+    return "\n".join(
+        package
+        for package in packages
+        if any(place.startswith(starts[package]) for place in places)
+    )
 
 
 def files_of(copy: Path) -> list[str]:

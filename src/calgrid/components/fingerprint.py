@@ -76,11 +76,6 @@ def modules_of(code: str) -> dict[str, str]:
     return _modules[code]
 
 
-def is_of_plugin(name: str) -> bool:
-    """Whether a name in the digests of code is that of a module outside calgrid."""
-    return "/" not in name and not name.startswith(f"{PACKAGE}.")
-
-
 def code_digests(roots: Iterable[str]) -> dict[str, str]:
     """Digest of each module of calgrid and of plugins that ``roots`` import, directly or not,
     including ``roots``, without neutral ones.
@@ -191,10 +186,8 @@ def _read(module: str) -> _Source:
     tree = parse(content, plugins.shown(module))
     written: list[Any] = []
     _write(tree, written)
-    words = set[str]()
-    for part in written:
-        if isinstance(part, _Name | _String):
-            words.update(re.findall(r"\w+", part))
+    texts = [part for part in written if isinstance(part, _Name | _String)]
+    words = set(itertools.chain(*(re.findall(r"\w+", text) for text in texts)))
     for number, part in enumerate(written):
         if isinstance(part, list):
             found = _imports(part[0], module)
@@ -208,10 +201,8 @@ def _read(module: str) -> _Source:
     for is_text, run in itertools.groupby(named, lambda part: isinstance(part, str)):
         together = list(run)
         parts.append(" ".join(together) if is_text else [*itertools.chain(*together)])
-    constants = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = node.value
+    set_once = [node for node in tree.body if isinstance(node, ast.Assign)]
+    constants = {ast.unparse(node.targets[0]): node.value for node in set_once}
     files = constants.get(FILES, ast.List([]))
     names = [getattr(each, "value", None) for each in getattr(files, "elts", [files])]
     return _Source(imports, parts, NEUTRAL in constants, names)
@@ -244,20 +235,16 @@ def _above(module: str) -> Iterator[str]:
 
 def _packages(module: str) -> list[str]:
     """Packages that hold a module: ``a`` and ``a.b`` of ``a.b.c``."""
-    parts = module.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
+    return list(itertools.accumulate(module.split(".")[:-1], "{}.{}".format))
 
 
 @plugins.cached
 def _data_files(plugin: plugins.Plugin) -> list[str]:
     """Files of a plugin that its modules may read: all but Python, Markdown and hidden ones."""
-    found = []
-    for path in sorted(plugin.folder.rglob("*")):
-        below = path.relative_to(plugin.folder)
-        hidden = any(part.startswith((".", "__pycache__")) for part in below.parts)
-        if path.is_file() and not hidden and path.suffix not in (".py", ".pyc", ".md"):
-            found.append(below.as_posix())
-    return found
+    files = [path for path in sorted(plugin.folder.rglob("*")) if path.is_file()]
+    data = [path for path in files if path.suffix not in (".py", ".pyc", ".md")]
+    names = [path.relative_to(plugin.folder).as_posix() for path in data]
+    return [name for name in names if not re.search(r"(^|/)(\.|__pycache__)", name)]
 
 
 def _listed_files(plugin: plugins.Plugin, modules: Iterable[str]) -> Iterator[str]:
@@ -344,19 +331,13 @@ def raw(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:LENGTH]
 
 
-def syntax(tree: ast.AST) -> str:
-    """Text of a syntax tree without docstrings and positions, equal in all versions of Python.
+def _write(node: ast.AST, parts: list[Any]) -> None:
+    """Append the texts of a node without docstrings and positions, equal in all versions of Python,
+    and import statements as lists of a node.
 
     ``ast.dump`` differs between versions because new fields are empty; empty fields are omitted
     here.
     """
-    parts: list[Any] = []
-    _write(tree, parts)
-    return " ".join(part if isinstance(part, str) else repr(part) for part in parts)
-
-
-def _write(node: ast.AST, parts: list[Any]) -> None:
-    """Append the texts of a node, and import statements as lists of a node."""
     if isinstance(node, ast.Name):
         parts.append(_Name(node.id))
         return

@@ -55,10 +55,9 @@ def find_ranking_metric(name: str, where: str) -> Metric:
     ------
     ConfigError : there is no such metric, or it is of another kind or has no ranks.
     """
-    ranking = list(registry.descriptions("metric"))
-    for known in METRICS.values():
-        if known.kind == "labelled" and known.lower_is_better is not None:
-            ranking.append(known.id)
+    labelled = [known for known in METRICS.values() if known.kind == "labelled"]
+    ours = [known.id for known in labelled if known.lower_is_better is not None]
+    ranking = [*registry.descriptions("metric"), *ours]
     metric = find_metric(name, where) if name in ranking else None
     if metric is None or metric.lower_is_better is None:
         raise registry.missing(["metric"], "metric", name, set(ranking) - {name}, where)
@@ -82,11 +81,7 @@ def plugin_metrics(names: Iterable[str]) -> list[Metric]:
     ------
     ConfigError : a name is unknown.
     """
-    metrics = []
-    for name in names:
-        if name not in METRICS:
-            metrics.append(find_metric(name))
-    return metrics
+    return [find_metric(name) for name in names if name not in METRICS]
 
 
 @plugins.cached

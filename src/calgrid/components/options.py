@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calgrid.errors import ConfigError, number_as_text, unknown_id
+from calgrid.errors import ConfigError, check_ids, number_as_text
 
 END = r"(-inf|inf|-?[0-9][0-9.e+-]*|[A-Za-z_][A-Za-z0-9_]*)"
 INTERVAL = re.compile(rf"([\[(])\s*{END}\s*,\s*{END}\s*([\])])")
@@ -65,11 +65,8 @@ class Range:
             if is_number(member) and not is_finite(member):
                 raise ConfigError(f"{where} {not_finite(member)}.")
             inside = is_number(member) and low <= member <= high
-            if inside and self.above:
-                inside = member != low
-            if inside and self.below:
-                inside = member != high
-            if not inside:
+            excluded = (self.above and member == low) or (self.below and member == high)
+            if not inside or excluded:
                 raise ConfigError(f"{where} must be {self.words(others)}, got {member!r}.")
 
     def words(self, others: Mapping[str, Any]) -> str:
@@ -173,9 +170,8 @@ def read_options(
     ranges = {}
     for name, text in limits.items():
         ranges[name] = read_range(text, f"{where}: limits of {name}")
-        for option in (name, *ranges[name].names):
-            if option not in parameters:
-                raise unknown_id("hyper-parameter", option, parameters, f"{where}: limits")
+        named = (name, *ranges[name].names)
+        check_ids("hyper-parameter", named, parameters, f"{where}: limits")
     options = {}
     for name, parameter in parameters.items():
         for fact, value in (("default", parameter.default), ("annotation", parameter.annotation)):
@@ -184,7 +180,9 @@ def read_options(
                 raise ConfigError(
                     f"{where}: the hyper-parameter {name} of __init__ needs {article} {fact}."
                 )
-        annotation, choices = _text(parameter.annotation), ()
+        annotation, choices = parameter.annotation, ()
+        if not isinstance(annotation, str):  # as it stands in the file
+            annotation = inspect.formatannotation(annotation).replace("collections.abc.", "")
         if match := CHOICE.fullmatch(annotation):
             choices = ast.literal_eval(f"({match[1]},)")
         elif not TYPES.fullmatch(annotation):
@@ -194,10 +192,3 @@ def read_options(
             )
         options[name] = Option(name, parameter.default, annotation, choices, ranges.get(name))
     return options
-
-
-def _text(annotation: Any) -> str:
-    """Return an annotation as it stands in the file."""
-    if isinstance(annotation, str):
-        return annotation
-    return inspect.formatannotation(annotation).replace("collections.abc.", "")

@@ -86,8 +86,11 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured, _isolated  # noqa: PLW0603  (imports are global to the process)
-    if _isolated is not None:
-        _forget_imports(_isolated)
+    if _isolated is not None:  # what was imported from it is imported anew
+        sys.path[:] = [entry for entry in sys.path if entry != str(_isolated)]
+        packages = {path.name for path in _isolated.iterdir()}
+        for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+            del sys.modules[name]
     _isolated = None
     sys.path[:0] = _hidden
     _hidden.clear()
@@ -98,15 +101,6 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     if in_use() and isolate and COPY not in os.environ:
         _isolated = Path(tempfile.mkdtemp(prefix="calgrid-"))
         atexit.register(shutil.rmtree, _isolated, ignore_errors=True)
-
-
-def _forget_imports(folder: Path) -> None:
-    """Import anew the packages that this process has imported from a folder."""
-    sys.path[:] = [entry for entry in sys.path if entry != str(folder)]
-    packages = {path.name for path in folder.iterdir()}
-    for name in list(sys.modules):
-        if name.partition(".")[0] in packages:
-            del sys.modules[name]
 
 
 def export() -> None:
@@ -128,10 +122,8 @@ def in_use() -> tuple[Plugin, ...]:
     if copy := os.environ.get(COPY):
         packages = Path(copy, PACKAGES).read_text().split()
         return tuple(Plugin(each, Path(copy, *each.split("."))) for each in packages)
-    folders = list(_configured)
-    for name in os.environ.get(VARIABLE, "").split(os.pathsep):
-        if name:
-            folders.append((VARIABLE, Path(name)))
+    named = filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))
+    folders = [*_configured, *((VARIABLE, Path(name)) for name in named)]
     plugins: dict[Path, Plugin] = {}
     for where, folder in folders:
         if not folder.is_dir():

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from calgrid.components import copies, fingerprint, plugins
 from calgrid.components.options import Option, read_options
 from calgrid.components.source import declarations
-from calgrid.errors import CalgridError, ConfigError, unknown_id
+from calgrid.errors import CalgridError, ConfigError, check_ids, unknown_id
 from calgrid.optional import say_extra
 
 Component = TypeVar("Component", bound=Callable[..., Any])
@@ -184,16 +184,15 @@ class Description:
             dataset = known[dataset].info.get("like", dataset)
         values.update(self.dataset_defaults.get(dataset or "", {}))
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
+        names = self.options or ("(it has none)",)
+        check_ids("hyper-parameter", overrides or {}, names, place)
         for name, value in (overrides or {}).items():
-            if name not in self.options:
-                raise unknown_id("hyper-parameter", name, self.options or {"(it has none)"}, place)
             values[name] = self.options[name].check(value, f"{place}: {name}")
-        ranged = [option for option in self.options.values() if option.range is not None]
+        ranges = [(name, option.range) for name, option in self.options.items() if option.range]
         # ends of other ranges first
-        for option in sorted(ranged, key=lambda option: bool(option.range and option.range.names)):
-            value = values[option.name]
-            if option.range is not None and value is not None:
-                option.range.check(value, f"{place}: {option.name}", values)
+        for name, allowed in sorted(ranges, key=lambda each: bool(each[1].names)):
+            if values[name] is not None:
+                allowed.check(values[name], f"{place}: {name}", values)
         return values
 
 
@@ -238,9 +237,7 @@ def _check_facts(kind: str, facts: Mapping[str, Any], where: str) -> None:
     """Raise ConfigError unless a component has the facts of its kind and no unknown ones."""
     needed = REQUIRED.get(kind, ())
     known = (*needed, *DEFAULTS.get(kind, ()), *FURTHER.get(kind, ()), "limits")
-    for name in facts:
-        if name not in known:
-            raise unknown_id("fact", name, known, f"{where}: @register")
+    check_ids("fact", facts, known, f"{where}: @register")
     if facts.get("library"):
         needed = ("label",)
     elif facts.get("pretrained"):
@@ -266,11 +263,8 @@ def parameters_of(component: type) -> dict[str, inspect.Parameter]:
         if "__init__" not in vars(base):
             continue
         signature = inspect.signature(vars(base)["__init__"]).parameters.values()
-        of_base = {}
-        for parameter in signature:
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                of_base[parameter.name] = parameter
-        parameters = {**of_base, **parameters}
+        own = [each for each in signature if each.kind is each.KEYWORD_ONLY]
+        parameters = {**{each.name: each for each in own}, **parameters}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature):
             break
     return parameters
@@ -299,17 +293,20 @@ def load(kind: str, name: str) -> Any:
         base of calgrid, or lacks a method that its base leaves to it.
     """
     id = name.partition("/")[0]
-    module = _module_of(kind, id)
+    places = plugins.folders(KINDS[kind]) if id.isidentifier() else ()
+    own = [f"{package}.{id}" for package, folder in places if (folder / f"{id}.py").is_file()]
+    module = own[0] if own else describe(kind, id).module  # which several components may share
     if not _is_of_calgrid(module):
         if (folder := plugins.isolated()) is not None:
             copies.fill(folder, fingerprint.code_digests([module]))
         plugins.importable(module)
-    with say_extra() if _is_of_calgrid(module) else _plugin_import(module):
+        with plugin_errors(module, "cannot be imported"), plugins.guarded():
+            importlib.import_module(module)
+    with say_extra():
         namespace = vars(importlib.import_module(module))
     for component in _registered(namespace):
         if component.registered.get("id", module.rpartition(".")[2]) == id:
-            _check_base(kind, component)
-            _check_methods(kind, component)
+            _check_class(kind, component)
             return component
     raise missing([kind], kind, name, descriptions(kind))
 
@@ -327,40 +324,24 @@ def calibrator_with(id: str, options: Iterable[str]) -> str:
     return "ts_objective" if id == "ts" and "objective" in options else id
 
 
-def _module_of(kind: str, id: str) -> str:
-    """Module of a component: the file of its name, or one that several components share."""
-    for package, folder in plugins.folders(KINDS[kind]):
-        if id.isidentifier() and (folder / f"{id}.py").is_file():
-            return f"{package}.{id}"
-    return describe(kind, id).module
-
-
 def _registered(namespace: Mapping[str, Any]) -> list[Any]:
     """Components that a module registers."""
-    components = []
-    for value in namespace.values():
-        is_registered = "registered" in getattr(value, "__dict__", ())
-        if is_registered and value.__module__ == namespace["__name__"]:
-            components.append(value)
-    return components
+    marked = [each for each in namespace.values() if "registered" in getattr(each, "__dict__", ())]
+    return [each for each in marked if each.__module__ == namespace["__name__"]]
 
 
-def _check_base(kind: str, component: Any) -> None:
-    """Raise ConfigError if a class has no base class of calgrid."""
+def _check_class(kind: str, component: Any) -> None:
+    """Raise ConfigError if a class has no base class of calgrid, or lacks a method that is abstract
+    in its base.
+    """
     bases = inspect.getmro(component) if inspect.isclass(component) else ()
     if bases and not any(_is_of_calgrid(base.__module__) for base in bases):
         raise ConfigError(
             f"{plugins.shown(component.__module__)}: the {kind} {component.__name__} has no base "
             f"class of calgrid; name one, as in the files of 'calgrid new {kind}'."
         )
-
-
-def _check_methods(kind: str, component: Any) -> None:
-    """Raise ConfigError if a class lacks a method that is abstract in its base."""
-    absent = []
-    for name in dir(component):
-        if getattr(getattr(component, name, None), "__isabstractmethod__", False):
-            absent.append(name)
+    members = {name: getattr(component, name, None) for name in dir(component)}
+    absent = [name for name in members if getattr(members[name], "__isabstractmethod__", False)]
     if absent:
         where = plugins.shown(component.__module__)
         raise ConfigError(
@@ -383,12 +364,6 @@ def plugin_errors(module: str, what: str) -> Iterator[None]:
         reason = f"{type(error).__name__}: {error}"
         hint = plugins.missing_hint(error)
         raise ConfigError(f"{file}{line} {what} ({reason}){hint}; correct it.") from error
-
-
-@contextlib.contextmanager
-def _plugin_import(module: str) -> Iterator[None]:
-    with plugin_errors(module, "cannot be imported"), plugins.guarded():
-        yield
 
 
 @contextlib.contextmanager
@@ -486,9 +461,17 @@ def _described(component: Description) -> str:
 
 @plugins.cached
 def descriptions(kind: str) -> Mapping[str, Description]:
-    """All valid components of a kind by identifier, in alphabetical order, not imported."""
+    """All valid components of a kind by identifier, in alphabetical order, not imported.
+
+    A data set has the shifts of which it is the ``base`` among its ``families``.
+    """
     components = _files(kind).descriptions
-    return MappingProxyType({id: components[of, id] for of, id in sorted(components) if of == kind})
+    found = {id: components[of, id] for of, id in sorted(components) if of == kind}
+    for id, component in found.items():
+        if (base := found.get(component.info.get("base", ""))) is not None:
+            info = {**base.info, "families": (*base.info.get("families", ()), id)}
+            found[base.id] = dataclasses.replace(base, info=MappingProxyType(info))
+    return MappingProxyType(found)
 
 
 def describe(kind: str, name: str, where: str = "") -> Description:
@@ -511,10 +494,8 @@ def taken(kind: str, name: str) -> str:
     """Describe the component with this name, ``loss of calgrid/losses/ce.py``, or ''. Methods share
     their names.
     """
-    for (_, id), component in _files(kind).descriptions.items():
-        if id == name:
-            return _described(component)
-    return ""
+    found = [each for (_, id), each in _files(kind).descriptions.items() if id == name]
+    return _described(found[0]) if found else ""
 
 
 def broken(kind: str) -> list[str]:

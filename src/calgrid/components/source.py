@@ -3,8 +3,8 @@
 import ast
 import builtins
 import importlib
+import itertools
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 from calgrid.components import plugins
@@ -55,7 +55,10 @@ def declarations(module: str) -> dict[str, Any]:
     namespace = {"__name__": module, "__builtins__": {"__build_class__": builtins.__build_class__}}
     imports: dict[str, tuple[str, str]] = {}
     failed: dict[str, tuple[int | None, Exception]] = {}
-    for node in _statements(parse(path.read_bytes(), where)) if path else ():
+    tree = parse(path.read_bytes() if path else b"", where)
+    # imports for annotations stand under ``if TYPE_CHECKING:``
+    parts = [node.body if isinstance(node, ast.If) else [node] for node in tree.body]
+    for node in itertools.chain(*parts):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 imports[alias.asname or alias.name] = (imported_from(node, module), alias.name)
@@ -84,12 +87,6 @@ def declarations(module: str) -> dict[str, Any]:
             else:
                 failed[statement.name] = (line, reason)
     return namespace
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield statements of a module; imports for annotations stand under ``if TYPE_CHECKING:``."""
-    for node in tree.body:
-        yield from node.body if isinstance(node, ast.If) else [node]
 
 
 def _imported(module: str, name: str) -> Any:

@@ -108,7 +108,7 @@ class Cifar(Dataset):
     **FACTS,
     label="CIFAR-10",
     n_classes=10,
-    families=("cifar10_c", "cifar10_1", "ood/svhn", "ood/cifar100"),
+    families=("ood/svhn", "ood/cifar100"),
     near=("ood/cifar100",),
     far=FAR,
     files=(
@@ -142,7 +142,7 @@ class Cifar10(Cifar):
     **FACTS,
     label="CIFAR-100",
     n_classes=100,
-    families=("cifar100_c", "ood/svhn", "ood/cifar10"),
+    families=("ood/svhn", "ood/cifar10"),
     near=("ood/cifar10",),
     far=FAR,
     files=(

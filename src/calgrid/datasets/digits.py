@@ -32,7 +32,7 @@ SOURCE_MAXIMUM = 16
     std=(0.377, 0.377, 0.377),
     sizes={"train": 120, "val": 477, "test": 1_200},
     drawn_val={"split": "stratified", "val_size": 477, "split_seed": SPLIT_SEED},
-    families=("digits_c", "ood/photos"),
+    families=("ood/photos",),
     far=("ood/photos",),
     download=False,
 )

@@ -53,7 +53,6 @@ ARCHIVES = (
     label="ImageNet",
     download=False,
     sizes={"val": 10_000, "test": 40_000},
-    families=("imagenet_c", "imagenet_v2", "imagenet_r", "imagenet_a"),
     files=ARCHIVES,
 )
 class Imagenet(Evaluated):

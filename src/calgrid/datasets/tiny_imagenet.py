@@ -34,7 +34,6 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
     image_shape=(3, 64, 64),
     sizes={"train": 90_000, "val": 10_000, "test": 10_000},
     drawn_val={"split": "stratified", "val_size": 10_000, "split_seed": 1},
-    families=("tiny_imagenet_c", "tiny_imagenet_c_extra"),
     variants={
         "val=official": {
             "sizes": {"train": 100_000, "val": 10_000, "test": 10_000},

@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 
 from calgrid.errors import StateError
-from calgrid.jobs.diagnostics import diagnostic_files
 from calgrid.jobs.summaries import (
     footer_of,
     setting_of,
     shift_means,
     write_summaries,
 )
+from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
@@ -106,7 +106,6 @@ def aggregate(
         }
         return provenance.job_record(facts, begin, "numpy", "scipy", "pandas", "pyarrow")
 
-    diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
     read = {}
     for folder in map(Path, manifest["folders"]):
         name = record_of(folder)
@@ -114,7 +113,7 @@ def aggregate(
             continue
         if digest := listing(folder).get(name):
             read[folder] = {name: digest}
-    replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce, given.of(read))
+    replace_files(record, (*schema.STUDY_FILES, *smart.FILES), produce, given.of(read))
 
 
 def _record(folder: str, name: str) -> Record:
@@ -307,8 +306,7 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     """
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["configuration"]["statistics"]["baseline"])
-    of_papers = diagnostic_files(manifest.get("diagnostics", ()))
-    for chosen, files in ((runs, schema.PART_EXTRAS), (references, of_papers)):
+    for chosen, files in ((runs, schema.PART_EXTRAS), (references, smart.FILES)):
         for name, columns in files.items():
             read = functools.partial(_calibrated_file, name, columns)
             _collect(manifest, chosen, folder / name, columns, read, in_processes)
@@ -344,10 +342,8 @@ def _collect(
 
 def _rows_with_keys(read: Reader, columns: schema.Columns, runs: Sequence[ManifestRun]) -> Table:
     """Rows of some runs with these columns, the key of the run among them."""
-    tables = [table_of_rows([], columns)]
-    for table in _tables_of(read, runs):
-        tables.append(with_words(table.select(list(columns)), encoded=True))
-    return join(tables)
+    found = (table.select(list(columns)) for table in _tables_of(read, runs))
+    return join([table_of_rows([], columns), *(with_words(each, encoded=True) for each in found)])
 
 
 def _tables_of(read: Reader, runs: Sequence[ManifestRun]) -> list[Table]:

@@ -13,6 +13,7 @@ that another study does not repeat them.
 """
 
 import functools
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +23,11 @@ from typing import Any
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
-from calgrid.jobs.diagnostics import diagnosed_calibrators, diagnostic_files, measured
+from calgrid.jobs.diagnostics import measured
 from calgrid.jobs.ood import AVERAGED, group_metrics, mean_draws, of_groups
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.metrics.intervals import tails_of
+from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
@@ -69,7 +71,7 @@ def calibrate(
     sets. The results do not depend on the number of processes, ``threads``.
     """
     names = [*_logits_files(spec), *map(head_file, spec["checkpoints"])]
-    extras = {**PART_EXTRAS, **diagnostic_files(spec["diagnostics"])}
+    extras = {**PART_EXTRAS, **smart.FILES}
     columns = {METRICS: METRIC_COLUMNS, **extras}
     logits = Record.read(predicted, PREDICT)
     read = {name: logits.sha256(name) for name in names if name in logits.files}
@@ -78,10 +80,8 @@ def calibrate(
         begin = time.monotonic()
         job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read), given)
         chunks = _score_all(job, logits, threads)
-        results: list[Result] = []
-        for chunk in chunks:
-            results += chunk.results
-        results.sort(key=lambda result: result.order)
+        found = itertools.chain(*(chunk.results for chunk in chunks))
+        results = sorted(found, key=lambda result: result.order)
         rows, fits = defaultdict[str, list[dict[str, Any]]](list), []
         for result in results:
             fits += result.fits
@@ -169,8 +169,8 @@ def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResul
 def _diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> dict[str, pd.DataFrame]:
     """Diagnostics for figures, of calibrators fitted on val, with the ``bins`` of calibrators."""
     spec = job.spec
-    modules, entries = spec["diagnostics"], spec["calibrators"]
-    diagnosed = diagnosed_calibrators(modules, entries)
+    entries = spec["calibrators"]
+    diagnosed = smart.calibrators(entries)
     parts = defaultdict[str, list[pd.DataFrame]](list)
     for number, checkpoint in enumerate(spec["checkpoints"]):
         scorer = Scorer(job, Chunk(number, ()))
@@ -180,7 +180,7 @@ def _diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> dict[str, pd.Da
             if entry["name"] in diagnosed
         }
         n_bins = spec["statistics"]["bins"]
-        found = measured(modules, entries, n_bins, scorer.fit, scorer.test, fitted)
+        found = measured(n_bins, scorer.fit, scorer.test, fitted)
         for name, table in found.items():
             parts[name].append(table.assign(checkpoint=checkpoint))
     parts[BINS].append(pd.DataFrame(bins))
@@ -208,14 +208,12 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
         checkpoint = spec["checkpoints"][result.order.checkpoint]
         calibrator = spec["calibrators"][result.order.calibrator]["name"]
         by_calibrator.setdefault((checkpoint, calibrator), []).extend(result.warnings)
-    messages = []
-    for (checkpoint, calibrator), warnings in by_calibrator.items():
-        if warnings:
-            messages.append(
-                f"{calibrator} (drawn rows, {checkpoint} checkpoint): {len(warnings)} fits warn, "
-                f"first that on {warnings[0]}"
-            )
-    return messages
+    return [
+        f"{calibrator} (drawn rows, {checkpoint} checkpoint): {len(warnings)} fits warn, first "
+        f"that on {warnings[0]}"
+        for (checkpoint, calibrator), warnings in by_calibrator.items()
+        if warnings
+    ]
 
 
 def _with_means(

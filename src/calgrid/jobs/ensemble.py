@@ -45,10 +45,9 @@ def ensemble(
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
-    read = {}
-    for folder, record in zip(folders, records, strict=True):
-        read[folder] = {name: record.sha256(name) for name in names}
-    inputs = given.of(read)
+    inputs = given.of(
+        {record.root: {name: record.sha256(name) for name in names} for record in records}
+    )
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()

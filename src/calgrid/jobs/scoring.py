@@ -19,7 +19,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import halves, set_rows, uniform
-from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_calibrators
+from calgrid.jobs.diagnostics import class_scores, confidence_bins
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.jobs.ood import closeness, network_scores
 from calgrid.metrics import (
@@ -44,6 +44,7 @@ from calgrid.metrics.intervals import (
     tails_of,
 )
 from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT
+from calgrid.papers.smart import diagnostics as smart
 from calgrid.progress import log
 from calgrid.storage.arrays import Head, digest_of_arrays, read_head
 from calgrid.storage.inputs import Inputs
@@ -291,7 +292,7 @@ class Scorer:
         For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the
         fit, and the record stores them.
         """
-        diagnosed = diagnosed_calibrators(self.spec["diagnostics"], self.spec["calibrators"])
+        diagnosed = smart.calibrators(self.spec["calibrators"])
         traced = entry["name"] in diagnosed and "trace" in entry["options"]
         trace = traced and seed == min(entry["seeds"]) and rows is None
         options = {**entry["options"], **({"trace": True} if trace else {})}

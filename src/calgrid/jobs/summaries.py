@@ -102,7 +102,7 @@ def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
     published = read_published(manifest["published"]) if manifest["published"] else None
     of_setting = functools.partial(_summary, folder, {**options, "published": published})
     of_shifts = functools.partial(_shift_summary, folder, options)
-    settings, footer, rows = _settings(manifest), footer_of(manifest), 0
+    settings, footer, rows = sorted(set(map(setting_of, manifest["runs"]))), footer_of(manifest), 0
     with (
         writing(folder / SUMMARY, footer) as summary,
         writing(folder / SHIFT_SUMMARY, footer) as shifted,
@@ -116,10 +116,6 @@ def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
             shifted.add(found)
             tests.add(judged)
     return rows
-
-
-def _settings(manifest: Manifest) -> list[Setting]:
-    return sorted(set(map(setting_of, manifest["runs"])))
 
 
 def shift_summary(
@@ -138,9 +134,10 @@ def shift_summary(
 def _summary(folder: Path, options: Mapping[str, Any], setting: Setting) -> tuple[Table, Table]:
     of_sets = ("shift", "!=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_sets).to_pandas()
-    parts = []
-    for piece in _pieces(_rows_of(folder / METRICS, setting)):
-        parts.append(summarise_study(piece.to_pandas(), resamples=resamples, **options))
+    parts = [
+        summarise_study(piece.to_pandas(), resamples=resamples, **options)
+        for piece in _pieces(_rows_of(folder / METRICS, setting))
+    ]
     summaries, tests = zip(*parts, strict=True)
     summary = pd.concat(summaries, ignore_index=True)
     summary = summary.sort_values(list(NUMBER_KEY), kind="stable")

@@ -14,10 +14,9 @@ from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from calgrid.components import copies, fingerprint, plugins, registry
-from calgrid.components.plugins import PACKAGE_ROOT
+from calgrid.components.plugins import PACKAGE, PACKAGE_ROOT
 from calgrid.errors import ConfigError
 from calgrid.storage import specs
-from calgrid.storage.inputs import Inputs
 from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import (
     ID_LENGTH,
@@ -29,7 +28,6 @@ from calgrid.storage.layout import (
     TRAIN_SPLIT,
     RunKey,
     image_set_of,
-    probe_job,
     sharing_rows,
 )
 from calgrid.storage.manifest import (
@@ -37,13 +35,14 @@ from calgrid.storage.manifest import (
     ManifestPaper,
     ManifestRun,
     MeasuredProbe,
+    PlanFile,
+    PlannedInputs,
 )
 from calgrid.storage.schema import DRAWN
 from calgrid.storage.sources import source_digest
 from calgrid.study.datasets import PLANNED_FACTS
 from calgrid.study.papers import (
     DECLARED,
-    DIAGNOSTICS,
     PUBLISHED,
     line_of,
     own_protocols,
@@ -55,8 +54,8 @@ from calgrid.study.slow_checks import rows_of_banks
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol
 
-#: keys of the statistics that affect the scores of a run
-SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
+#: keys of the statistics that do not affect the scores of a run
+OF_TESTS = {"baseline", "comparisons"}
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = {"device", "keep_models"}
 #: stage -> its templates, which are no modules
@@ -121,10 +120,6 @@ class Job(Generic[specs.Spec]):
 def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
     """File of each result that the jobs below it take."""
     return tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in jobs)
-
-
-#: what a specification, and the manifest, have of code, by whose content the fingerprint follows
-BY_CODE = ("fingerprint", "diagnostics")
 
 
 class Plan:
@@ -260,7 +255,7 @@ class Plan:
         network = _network_modules(self.study.trained[key])
         modules = ["calgrid.jobs.probe", module, *network]
         above: list[Job[Any]] = [self.train(key), self._data_of(key)]
-        return self._job("probe", key, spec, modules, probe_job(name), above=above)
+        return self._job("probe", key, spec, modules, f"probe_{name}", above=above)
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
@@ -338,13 +333,6 @@ class Plan:
         made = self.train(key) if key in self.study.trained else self.predicted(key)
         return made.fingerprint
 
-    @functools.cache
-    def _calibrator(self, name: str, id: str, options: str) -> str:
-        """Fingerprint of the code and the options (JSON) of a calibrator."""
-        return fingerprint.of_job(
-            {"name": name, "options": options}, [registry.describe("calibrator", id).module]
-        )
-
     @property
     def _metric_modules(self) -> list[str]:
         return [registry.describe("metric", name).module for name in self.study.own_metrics]
@@ -368,15 +356,14 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
-            "statistics": statistics.model_dump(include=SCORING_KEYS, exclude_none=True),
+            "statistics": statistics.model_dump(exclude=OF_TESTS, exclude_none=True),
             "run_fingerprint": self.run_fingerprint(key),
             "logits": self._logits(key),
             "label_counts": label_counts,
             "disjoint_validation": run.disjoint_validation,
-            "diagnostics": list(DIAGNOSTICS),
             "fingerprint": "",
         }
-        modules = ["calgrid.jobs.calibrate", *DIAGNOSTICS, *self._metric_modules]
+        modules = ["calgrid.jobs.calibrate", *self._metric_modules]
         for entry in spec["calibrators"]:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
@@ -412,7 +399,7 @@ class Plan:
         """
         module, above = modules[0], tuple(above)
         modules = tuple(sorted(set(modules)))
-        content = {option: value for option, value in spec.items() if option not in BY_CODE}
+        content = {name: value for name, value in spec.items() if name != "fingerprint"}
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
         layout, name = self.study.layout, name or kind
         # logits are in such a folder wherever they come from
@@ -431,6 +418,13 @@ class Plan:
         }
 
     @functools.cache
+    def _calibrator(self, name: str, id: str, options: str) -> str:
+        """Fingerprint of the code and the options (JSON) of a calibrator."""
+        return fingerprint.of_job(
+            {"name": name, "options": options}, [registry.describe("calibrator", id).module]
+        )
+
+    @functools.cache
     def _digest(self, path: Path) -> str:
         return source_digest(None, str(path))
 
@@ -440,15 +434,20 @@ class Plan:
         configuration.
         """
         config = self.study.config.model_dump(exclude_none=True, exclude=OF_THE_MACHINE)
-        papers = list(map(self._manifest_paper, self.study.config.papers))
-        published = list(map(str, self.study.published()))
-        published += [paper["published"] for paper in papers]
-        digests = {path: self._digest(Path(path)) for path in published}
+        imported = {key.protocol for key in self.study.external}
+        papers: list[ManifestPaper] = []
+        for name in self.study.config.papers:
+            protocols = own_protocols(self.study.home, name, self.study.config)
+            published = str(paper_folder(self.study.home, name) / PUBLISHED)
+            own = [each for each in protocols if each not in imported]
+            papers.append({"name": name, "published": published, "own_protocols": own})
+        paths = [*map(str, self.study.published()), *(paper["published"] for paper in papers)]
+        digests = {path: self._digest(Path(path)) for path in paths}
         content = {
             "published": list(digests),
             "published_sha256": digests,
             "papers": papers,
-            "protocols": self._described(),
+            "protocols": self._described(imported),
             "lines": line_of(self.study.config),
             "runs": list(map(self._manifest_run, self.study.evaluations)),
             "folders": [job.folder for job in self.jobs],
@@ -456,29 +455,15 @@ class Plan:
         }
         digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
         given = self.study.config.model_dump(exclude_unset=True)
-        further = {"diagnostics": list(DIAGNOSTICS), "given": given, "fingerprint": digest}
-        return cast(Manifest, {**content, **further})
+        return cast(Manifest, {**content, "given": given, "fingerprint": digest})
 
-    def _manifest_paper(self, name: str) -> ManifestPaper:
-        found = own_protocols(self.study.home, name, self.study.config)
-        return {
-            "name": name,
-            "published": str(paper_folder(self.study.home, name) / PUBLISHED),
-            "own_protocols": [each for each in found if each not in self._imported],
-        }
-
-    @property
-    def _imported(self) -> set[str]:
-        """Protocols that name logits made elsewhere."""
-        return {key.protocol for key in self.study.external}
-
-    def _described(self) -> dict[str, str]:
-        """Protocol -> what it does, in words; of logits made elsewhere that is not known."""
+    def _described(self, imported: Iterable[str]) -> dict[str, str]:
+        """Protocol -> what it does, in words; of ``imported`` logits that is not known."""
         said = {}
         for name in dict.fromkeys(key.protocol for key in self.study.trained):
             said[name] = described(self.study.protocols.get(name, "protocols"))
         elsewhere = "logits that were not made by this study"
-        for name in sorted(self._imported):
+        for name in sorted(imported):
             said[name] = f"{said[name]}; and {elsewhere}" if name in said else elsewhere
         return said
 
@@ -507,8 +492,8 @@ class Plan:
             "first_stage": None,
             "fingerprint": calibrated.fingerprint,
             "external": external,
-            "families": list(wanted.families),
-            "ood_groups": self._ood_groups(key),
+            "families": calibrated.spec["families"],
+            "ood_groups": calibrated.spec["ood_groups"],
             "sees_validation": made.sees_validation,
             "draws_validation": made.draws_validation,
             "warning": self._warning(key),
@@ -526,14 +511,9 @@ class Plan:
             run["members"] = [self.train(stage).folder for stage in stages if stage is not None]
         if wanted.probes:
             run["probes"] = []
-            for name in wanted.probes:
-                job = self.probe(key, name)
-                probe: MeasuredProbe = {
-                    **job.spec["probe"],
-                    "fingerprint": job.fingerprint,
-                    "folder": job.folder,
-                }
-                run["probes"].append(probe)
+        for job in (self.probe(key, name) for name in wanted.probes):
+            made_of = {"fingerprint": job.fingerprint, "folder": job.folder}
+            run["probes"].append(cast(MeasuredProbe, {**job.spec["probe"], **made_of}))
         return run
 
     @functools.cached_property
@@ -555,58 +535,35 @@ class Plan:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
         return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
 
-    def file(self) -> dict[str, Any]:
-        """Content of the plan file, from which a job reads what it is to do and to read.
-
-        ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the module
-        that makes it, the files of results above it that it ``reads``, the digest
-        of the code, whose modules ``code`` lists, and the user's ``files``, which records name
-        relative to ``root``. ``sources`` has the digests of the bytes of code.
-        ``rows`` has the identities of val and test of runs of banks, by the folders of the
-        trainings whose networks are compared with them.
-        """
-        jobs: dict[str, Any] = {}
-        inputs: dict[str, dict[str, Any]] = {}
+    def file(self) -> PlanFile:
+        """Content of the plan file, from which a job reads what it is to do and to read."""
+        inputs: dict[str, PlannedInputs] = {}
         for job in self.jobs:
-            jobs[job.folder] = dict(job.spec)
-            root = str(self.study.data_root)
             inputs[job.folder] = {
                 "code": job.code,
                 "files": dict(job.files),
-                "root": root,
+                "root": str(self.study.data_root),
                 "plugins": self._copy(job.code),
                 "module": job.module,
                 "reads": list(job.reads),
             }
         for name in SUMMARIES:
-            files, code = self._stage_files(name), self._stage_code(name)
-            given = {"code": code, "files": files, "root": "", "plugins": self._copy(code)}
-            inputs[name] = {**given, "module": KINDS[name].module, "reads": []}
-        codes: set[str] = set()
-        for each in inputs.values():
-            codes.add(each["code"])
+            inputs[name] = {
+                "code": self._stage_code(name),
+                "files": self._stage_files(name),
+                "root": "",
+                "plugins": self._copy(self._stage_code(name)),
+                "module": KINDS[name].module,
+                "reads": [],
+            }
         return {
             "manifest": self.manifest(),
-            "jobs": jobs,
+            "jobs": {job.folder: dict(job.spec) for job in self.jobs},
             "inputs": inputs,
-            "code": {code: fingerprint.modules_of(code) for code in codes},
+            "code": {code: fingerprint.modules_of(code) for code in self._codes()},
             "sources": fingerprint.sources(),
             "rows": self._rows_of_banks(),
         }
-
-    def inputs(self, job: Job[Any]) -> Inputs:
-        """What a job reads beside results."""
-        code = fingerprint.modules_of(job.code)
-        sources, root = fingerprint.sources(), str(self.study.data_root)
-        copy = self._copy(job.code)
-        return Inputs(files=job.files, code=code, sources=sources, root=root, plugins=copy)
-
-    def stage_inputs(self, name: str) -> Inputs:
-        """What a stage of the study reads beside results."""
-        digest = self._stage_code(name)
-        code, sources = fingerprint.modules_of(digest), fingerprint.sources()
-        files, copy = self._stage_files(name), self._copy(digest)
-        return Inputs(files=files, code=code, sources=sources, plugins=copy)
 
     def _copy(self, code: str) -> str:
         """The copy of plugins from which a job with this code imports; '' without plugins."""
@@ -616,9 +573,12 @@ class Plan:
 
     def copy_plugins(self) -> None:
         """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
-        codes = {job.code for job in self.jobs} | set(map(self._stage_code, SUMMARIES))
-        for code in codes if plugins.in_use() else ():
+        for code in self._codes() if plugins.in_use() else ():
             copies.publish(Path(self._copy(code)), fingerprint.modules_of(code))
+
+    def _codes(self) -> set[str]:
+        """Digests of the code of all jobs and stages."""
+        return {job.code for job in self.jobs} | set(map(self._stage_code, SUMMARIES))
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)
@@ -663,11 +623,10 @@ class Plan:
     def _stage_code(self, name: str) -> str:
         """Digest of the code of a stage of the study."""
         modules = [KINDS[name].module, *self._metric_modules]
-        if name == "aggregate":
-            modules += DIAGNOSTICS
-        elif name == "report":  # it shows what plugins say of their components
+        if name == "report":  # it shows what plugins say of their components
             for code in {job.code for job in self.jobs}:
-                modules += filter(fingerprint.is_of_plugin, fingerprint.modules_of(code))
+                named = [name for name in fingerprint.modules_of(code) if "/" not in name]
+                modules += [name for name in named if not name.startswith(f"{PACKAGE}.")]
         return fingerprint.code_digest(tuple(sorted(set(modules))))
 
 

@@ -41,46 +41,32 @@ class Resources:
 
     def memory(self, job: str) -> Callable[[Any, int], int]:
         """Memory of a job in MB, all its processes together."""
-
-        def of_attempt(wildcards: Any, attempt: int) -> int:
-            need = self._need(job, wildcards)
-            each = need.memory + CUDA_MB * need.gpu * self._gpus
-            return attempt * self._processes(job, wildcards) * each
-
-        return of_attempt
+        return lambda wildcards, attempt: attempt * self._need(job, wildcards).memory
 
     def minutes(self, job: str) -> Callable[[Any, int], int]:
         """Time limit of a job."""
-
-        def of_attempt(wildcards: Any, attempt: int) -> int:
-            need = self._need(job, wildcards)
-            return need.minutes if job == "train" else min(DAY, attempt * need.minutes)
-
-        return of_attempt
+        repeats = job != "train"
+        return lambda wildcards, attempt: min(
+            DAY, (attempt if repeats else 1) * self._need(job, wildcards).minutes
+        )
 
     def threads(self, job: str) -> Callable[[Any], int]:
         """Threads or processes of a job."""
-        return lambda wildcards: (
-            self._processes(job, wildcards) * self._need(job, wildcards).threads
-        )
+        return lambda wildcards: self._need(job, wildcards).threads
 
     def gpus(self, job: str) -> Callable[[Any], int]:
         """GPUs of a job."""
-
-        def of_job(wildcards: Any) -> int:
-            if not self._need(job, wildcards).gpu:
-                return 0
-            return self._processes(job, wildcards) * self._gpus
-
-        return of_job
-
-    def _processes(self, job: str, wildcards: Any) -> int:
-        """Processes of a training, each of which needs what that of one does; 1 of other jobs."""
-        if job != "train":
-            return 1
-        return self._study.trained[run_key(wildcards)].gpus
+        return lambda wildcards: self._need(job, wildcards).gpus
 
     def _need(self, job: str, wildcards: Any) -> Need:
+        """Need of all processes of a job: each of a training needs what that of one does."""
+        need = self._of_process(job, wildcards)
+        count = self._study.trained[run_key(wildcards)].gpus if job == "train" else 1
+        gpus = need.gpus * self._gpus
+        memory = count * (need.memory + CUDA_MB * gpus)
+        return Need(memory, need.minutes, count * need.threads, count * gpus)
+
+    def _of_process(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":
             return self._aggregation()
         if job in SUMMARIES:

@@ -7,7 +7,6 @@ take the wildcards of a job.
 
 import contextlib
 import functools
-import itertools
 import os
 import re
 import sys
@@ -28,8 +27,7 @@ from calgrid.storage.atomic import FULL
 from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import SUMMARIES, RunKey, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL
-from calgrid.storage.schema import STUDY_FILES
-from calgrid.study.papers import DIAGNOSTICS
+from calgrid.storage.schema import FITS, MARGINS, STUDY_FILES
 
 #: a file of this moment
 NOW = Path(".snakemake/outdated")
@@ -72,7 +70,6 @@ class Jobs:
     def __init__(self, plan: Plan, local: bool) -> None:
         study = plan.study
         self.home, self.layout, self.plan = study.home, study.layout, plan
-        self.data_root: str | None = study.config.data_root
         self.device: str = study.config.device
         self.results, self.study = self.layout.results, self.layout.study
         if local and self.device == "cuda" and not gpu_here():
@@ -129,10 +126,8 @@ class Jobs:
         fields["backbone"] = {key.backbone_folder for key in study.runs}
         for evaluation in study.evaluations.values():
             fields["probe"].update(evaluation.probes)
-        constraints = {"id": "[0-9a-f]+"}
-        for name, values in fields.items():
-            constraints[name] = alternatives(values)
-        return constraints
+        constraints = {name: alternatives(values) for name, values in fields.items()}
+        return {"id": "[0-9a-f]+", **constraints}
 
     def ids(self, kind: str) -> str:
         """Regular expression of the ids of a kind's jobs, which tell its results from those of
@@ -172,17 +167,16 @@ class Jobs:
                 files += job.files_of_result
         return files
 
-    def models(self) -> list[str]:
-        """Models that must be there, unless the user may delete them."""
-        return self._models() if self.plan.study.config.keep_models else []
-
-    def _models(self) -> list[str]:
-        return [f"{job.folder}/{MODEL}" for job in self.plan.jobs if job.rule == "train"]
+    def models(self, all: bool = False) -> list[str]:
+        """Models that must be there, unless the user may delete them, or ``all`` models."""
+        trained = [job for job in self.plan.jobs if job.rule == "train"]
+        keep = all or self.plan.study.config.keep_models
+        return [f"{job.folder}/{MODEL}" for job in trained] if keep else []
 
     def _result_files(self) -> list[Path]:
         """Files of all results that rules name, models among them."""
         files = [name for job in self.plan.jobs for name in job.files_of_result]
-        return list(map(Path, [*files, *self._models()]))
+        return list(map(Path, [*files, *self.models(all=True)]))
 
     # files of the study ------------------------------------------------------------------------
 
@@ -192,8 +186,7 @@ class Jobs:
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
-        names = itertools.chain(STUDY_FILES, *DIAGNOSTICS.values())
-        return list(map(self.layout.file, names))
+        return list(map(self.layout.file, (*STUDY_FILES, FITS, MARGINS)))
 
     # what must run ------------------------------------------------------------------------------
 
@@ -238,9 +231,7 @@ class Jobs:
 
         def of_job(wildcards: Any) -> list[str]:
             record = self.record(kind) if kind in SUMMARIES else self._jobs[wildcards.id].result
-            if record not in self._pending:
-                return []
-            must = self._pending[record]
+            must = self._pending.get(record, Must("", False, []))
             return [*must.above, *(self._now if must.there else [])]
 
         return of_job

@@ -93,14 +93,17 @@ class Inputs:
 
     def recorded(self, folder: Path) -> dict[str, Any]:
         """Content of the record of a result, which names folders relative to its own."""
-        results = {}
-        for above, files in self.results.items():
-            results[os.path.relpath(above, folder)] = dict(files)
-        files = {}
-        for path, sha256 in self.files.items():
-            files[os.path.relpath(path, self.root or ".") if self.root else path] = sha256
-        code = {"code": dict(self.code), "plugins": Path(self.plugins).name}
-        return {"results": results, "files": files, **code}
+        return {
+            "results": {
+                os.path.relpath(above, folder): dict(files) for above, files in self.results.items()
+            },
+            "files": {
+                os.path.relpath(path, self.root) if self.root else path: sha256
+                for path, sha256 in self.files.items()
+            },
+            "code": dict(self.code),
+            "plugins": Path(self.plugins).name,
+        }
 
 
 #: inputs of a job that is called without a plan

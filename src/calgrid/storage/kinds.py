@@ -5,6 +5,7 @@ a method of :class:`calgrid.plan.plan.Plan` for its specification and a rule of 
 workflow.
 """
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from calgrid.storage.inputs import NOTHING, Inputs, listing
 from calgrid.storage.layout import MADE_FROM, MANIFEST, PROBE_TABLE
+from calgrid.storage.manifest import PlanFile
 from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
     CALIBRATE,
@@ -32,14 +34,12 @@ DECODE_THREADS = 8
 
 @dataclass(frozen=True)
 class Need:
-    """What the first attempt at a job asks for: memory in MB, time in minutes, threads, and whether
-    it uses a GPU.
-    """
+    """What the first attempt at a job asks for: memory in MB, time in minutes, threads, GPUs."""
 
     memory: int
     minutes: int
     threads: int = 1
-    gpu: bool = False
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,22 +88,22 @@ KINDS: Mapping[str, Kind] = {
     ),
     "train": Kind(
         "calgrid.jobs.train",
-        Need(4000, DAY // 2, gpu=True),
-        Need(16_000, DAY, DECODE_THREADS, gpu=True),
+        Need(4000, DAY // 2, gpus=1),
+        Need(16_000, DAY, DECODE_THREADS, gpus=1),
         TRAIN,
         (HISTORY,),
         read=MODEL,
     ),
     "predict": Kind(
         "calgrid.jobs.predict",
-        Need(3000, 240, gpu=True),
-        Need(10_000, 480, DECODE_THREADS, gpu=True),
+        Need(3000, 240, gpus=1),
+        Need(10_000, 480, DECODE_THREADS, gpus=1),
         PREDICT,
     ),
     "probe": Kind(
         "calgrid.jobs.probe",
-        Need(3000, 120, gpu=True),
-        Need(10_000, 240, DECODE_THREADS, gpu=True),
+        Need(3000, 120, gpus=1),
+        Need(10_000, 240, DECODE_THREADS, gpus=1),
         PROBE,
         (PROBE_TABLE,),
     ),
@@ -144,6 +144,7 @@ class Call:
     reads : files of results above it, and of an import those of the user.
     given : files of the user and code, as planned.
     root : folder of the user's data.
+    module : module that makes the result.
     """
 
     spec: Any
@@ -154,6 +155,29 @@ class Call:
     threads: int = 1
     device: str = "auto"
     resume_every: float = 60.0
+    module: str = ""
+
+    @classmethod
+    def planned(cls, plan: PlanFile, kind: str, out: Path, **options: Any) -> "Call":
+        """Call of a job or stage of a plan; ``options`` are those of the machine: threads, device,
+        seconds between resume states.
+        """
+        is_stage = kind in MADE_FROM
+        told = plan["inputs"][kind if is_stage else str(out)]
+        given = Inputs(
+            files=told["files"],
+            code=plan["code"][told["code"]],
+            sources=plan["sources"],
+            root=told["root"],
+            plugins=told["plugins"],
+        )
+        spec = plan["manifest"] if is_stage else plan["jobs"][str(out)]
+        reads, root = tuple(map(Path, told["reads"])), Path(told["root"])
+        return cls(spec, out, reads, given, root, module=told["module"], **options)
+
+    def make(self) -> None:
+        """Make the result, in this process."""
+        importlib.import_module(self.module).run(self)
 
 
 def write_part(call: Call, name: str, write: Callable[[Path, Any, Path], object]) -> None:

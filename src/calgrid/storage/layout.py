@@ -150,8 +150,3 @@ class Layout:
     def file(self, name: str) -> str:
         """File or folder of the study."""
         return f"{self.results}/{self.study}/{name}"
-
-
-def probe_job(name: str) -> str:
-    """Name of the job of a probe, in the name of its folder."""
-    return f"probe_{name}"

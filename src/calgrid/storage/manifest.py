@@ -73,8 +73,7 @@ class Manifest(TypedDict):
     ``given`` those that the configuration of the study names, as its reader takes them.
     ``published`` lists files of numbers, ``published_sha256`` their content.
     ``protocols`` maps protocols to descriptions of what they do (see
-    :func:`calgrid.study.protocols.described`), ``lines`` to their shared tables;
-    ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
+    :func:`calgrid.study.protocols.described`), ``lines`` to their shared tables.
     """
 
     published: list[str]
@@ -82,12 +81,41 @@ class Manifest(TypedDict):
     papers: NotRequired[list[ManifestPaper]]
     protocols: NotRequired[dict[str, str]]
     lines: NotRequired[dict[str, str]]
-    diagnostics: NotRequired[list[str]]
     runs: list[ManifestRun]
     folders: list[str]
     configuration: dict[str, Any]
     given: NotRequired[dict[str, Any]]
     fingerprint: str
+
+
+class PlannedInputs(TypedDict):
+    """The module that makes a result, files of results above it that it ``reads``, the digest of
+    its code, the user's ``files``, which records name relative to ``root``, and the copy of its
+    plugins.
+    """
+
+    module: str
+    reads: list[str]
+    code: str
+    files: dict[str, str]
+    root: str
+    plugins: str
+
+
+class PlanFile(TypedDict):
+    """The file of a plan: specifications by the folders of jobs, ``inputs`` by folder or stage,
+    modules and their digests by that of ``code``, and ``sources``, digests of the bytes of code.
+
+    ``rows`` has the identities of val and test of runs of banks, by the folders of the trainings
+    whose networks are compared with them.
+    """
+
+    manifest: Manifest
+    jobs: dict[str, Any]
+    inputs: dict[str, PlannedInputs]
+    code: dict[str, dict[str, str]]
+    sources: dict[str, str]
+    rows: dict[str, dict[str, str]]
 
 
 def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:

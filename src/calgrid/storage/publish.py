@@ -10,6 +10,7 @@ The files of a study (metrics, tables, figures, report) have names without finge
 replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,11 @@ def make_result(
                 _begin(partial, record, read)
                 content = {"fingerprint": fingerprint, **produce(partial)}
                 lock.check()
-                _check_or_remove(inputs, partial)
+                try:
+                    inputs.check()
+                except CalgridError:  # nothing may continue from it
+                    shutil.rmtree(partial)
+                    raise
                 _write_record(partial, record, {**content, INPUTS: read}, outputs, optional)
             lock.check()
             _remove_resume_state(partial, record)
@@ -126,15 +131,6 @@ def replace_files(
     return True
 
 
-def _check_or_remove(inputs: Inputs, partial: Path) -> None:
-    """Check the inputs; remove what was made from others, so that nothing continues from it."""
-    try:
-        inputs.check()
-    except CalgridError:
-        shutil.rmtree(partial)
-        raise
-
-
 def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str, Any]) -> bool:
     """Whether a folder has an intact record with this fingerprint and these inputs, and intact
     files.
@@ -169,18 +165,13 @@ def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -
 def _begin(partial: Path, record: str, read: Mapping[str, Any]) -> None:
     """Make the working folder, without resume state from other inputs."""
     state, read = partial / INPUTS_FILE, {**read, "code": {}, "plugins": ""}
-    if partial.is_dir() and read != _read_begun(state):
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True, exist_ok=True)
-    (partial / record).unlink(missing_ok=True)
+    with contextlib.suppress(DataError, OSError):
+        if read == read_json(state):
+            (partial / record).unlink(missing_ok=True)
+            return
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     write_json(state, read)
-
-
-def _read_begun(path: Path) -> object:
-    try:
-        return read_json(path)
-    except (DataError, OSError):
-        return None
 
 
 def _is_forced(record: Path) -> bool:

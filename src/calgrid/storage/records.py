@@ -3,6 +3,7 @@
 A record contains a checksum of itself. Readers of a file verify it with :meth:`Record.verified`.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -162,12 +163,11 @@ class Record:
 
     def damaged(self) -> list[str]:
         """Return the names of listed files that are missing or changed; all files are read."""
-        names = []
+        names = list(self.files)
         for name in self.files:
-            try:
+            with contextlib.suppress(CalgridError, OSError):
                 self.verified(name)
-            except (CalgridError, OSError):
-                names.append(name)
+                names.remove(name)
         return names
 
 

@@ -158,6 +158,8 @@ HISTORIES, SAMPLES, PROBES, RESAMPLES = (
 CONFORMAL = "conformal.parquet"
 #: training options and device of each run
 RUNS = "runs.json"
+#: what ``calgrid.papers.smart.diagnostics`` measures
+FITS, MARGINS = "fits.parquet", "margins.parquet"
 #: files of a run beside its metrics, and their columns
 PART_EXTRAS: Mapping[str, Columns] = {
     BINS: BIN_COLUMNS,
@@ -165,8 +167,7 @@ PART_EXTRAS: Mapping[str, Columns] = {
     RESAMPLES: RESAMPLE_COLUMNS,
     CONFORMAL: CONFORMAL_COLUMNS,
 }
-#: inputs of tables, figures and the report, in addition to ``manifest.json`` and to the files of
-#: diagnostics of papers
+#: inputs of tables, figures and the report, in addition to ``FITS`` and ``MARGINS``
 STUDY_FILES = (
     "manifest.json",
     *(METRICS, SUMMARY, TESTS, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),

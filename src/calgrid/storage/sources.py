@@ -78,17 +78,15 @@ def _digest(path: Path) -> str:
 def _statuses(path: Path) -> Statuses:
     if path.is_dir():
         return _files_below(path)
-    status = path.stat()
-    _check_regular(status, str(path))
-    return [("", status)]
+    return [("", _regular(path.stat(), str(path)))]
 
 
 def _state(statuses: Statuses) -> str:
     """Hash of all that changes when a file is written."""
-    state = []
-    for name, status in statuses:
-        times = status.st_mtime_ns, status.st_ctime_ns
-        state.append([name, status.st_size, *times, status.st_ino])
+    state = [
+        [name, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino]
+        for name, each in statuses
+    ]
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
@@ -178,8 +176,7 @@ def _files_below(folder: Path) -> Statuses:
                     continue
                 status = _status(entry)
                 if not stat.S_ISDIR(status.st_mode):
-                    _check_regular(status, entry.path)
-                    found.append((f"{prefix}{entry.name}", status))
+                    found.append((f"{prefix}{entry.name}", _regular(status, entry.path)))
                     continue
                 waiting.append((f"{prefix}{entry.name}/", entry.path))
                 real = os.path.realpath(entry.path)
@@ -212,13 +209,14 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result:
         raise ConfigError(f"'{entry.path}' cannot be read ({reason}); mend or remove it.") from None
 
 
-def _check_regular(status: os.stat_result, path: str) -> None:
-    """Raise ConfigError unless it is a regular file; opening a special file may block."""
+def _regular(status: os.stat_result, path: str) -> os.stat_result:
+    """Return the status of a regular file; ConfigError for others, whose opening may block."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
         raise ConfigError(
             f"'{path}' is {kind} and no regular file; remove it, or name another file."
         )
+    return status
 
 
 def record(path: Path, name: str) -> dict[str, Any]:

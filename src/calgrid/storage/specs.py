@@ -5,9 +5,7 @@ the stage's result.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
-
-from calgrid.errors import ConfigError
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 #: views of an image over which predictions are averaged
 Views = Literal["one", "mirror", "mirror_translate"]
@@ -205,8 +203,7 @@ class CalibrateSpec(TypedDict):
     logits of the classes that occur count, ``ood_groups`` those that are ``near`` and ``far``;
     ``fit_on`` lists the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds
     of the rows of the latter two; ``statistics`` has the keys of
-    ``calgrid.study.model.Statistics`` that affect scores; ``diagnostics`` are modules
-    (``calgrid.jobs.diagnostics``).
+    ``calgrid.study.model.Statistics`` that affect scores.
     """
 
     key: Key
@@ -222,7 +219,6 @@ class CalibrateSpec(TypedDict):
     logits: dict[str, str]
     label_counts: LabelCounts | None
     disjoint_validation: bool
-    diagnostics: list[str]
     fingerprint: str
 
 
@@ -231,22 +227,3 @@ JobSpec = (
     DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | EnsembleSpec | CalibrateSpec
 )
 Spec = TypeVar("Spec", bound=JobSpec)
-Content = TypeVar("Content", bound=Mapping[str, object])
-
-
-def checked(value: Any, kind: type[Content], what: str) -> Content:
-    """Return a JSON value as a specification or manifest.
-
-    Raises
-    ------
-    ConfigError : it is no JSON object, or lacks a key; the message begins with ``what`` it is.
-    """
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{what} must be a JSON object, got {type(value).__name__}.")
-    required: frozenset[str] = cast(Any, kind).__required_keys__
-    for key in kind.__annotations__:
-        if key in required and key not in value:
-            raise ConfigError(
-                f"{what} lacks the key '{key}'; use the specification of the workflow."
-            )
-    return cast(Content, value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, check_ids, located
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
@@ -20,7 +20,7 @@ from calgrid.storage.specs import Calibrator, NamedComponent
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.model import Candidate, Comparison, Config, Grid, Tuning
 from calgrid.study.protocols import FOCAL_CALIBRATION, RUN_PARTS, cropped, parts_of
-from calgrid.study.runs import PLAIN, Method
+from calgrid.study.runs import PLAIN, Method, has_linear_head
 from calgrid.study.yaml_files import is_path
 from calgrid.training.protocol import AVERAGES, Protocol, TrainingProtocol
 
@@ -63,9 +63,11 @@ def check_folders(config: Config) -> None:
             f"results: the path has {len(config.results):,} characters, too many for a file system "
             f"(at most {LONGEST_PATH:,}, and {LONGEST_NAME} in one name); write a shorter one."
         )
-    _check_no_file(Path(config.results, config.study), "results")
-    if config.data_root is not None:
-        _check_no_file(Path(config.data_root), "data_root")
+    study = Path(config.results, config.study)
+    for key, place in {"results": study, "data_root": Path(config.data_root or "")}.items():
+        existing = next(filter(Path.exists, (place, *place.parents)), place)
+        if existing.exists() and not existing.is_dir():
+            raise ConfigError(f"{key}: '{existing}' is a file; give a folder.")
 
 
 def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
@@ -83,12 +85,6 @@ def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
         raise ConfigError(
             f"data_root: the folder '{folder}' does not exist; create it or correct the path."
         )
-
-
-def _check_no_file(folder: Path, where: str) -> None:
-    path = next(filter(Path.exists, (folder, *folder.parents)), folder)
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"{where}: '{path}' is a file; give a folder.")
 
 
 def check_published(path: Path, where: str) -> None:
@@ -143,19 +139,16 @@ def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
     """
     from calgrid.metrics.conformal import check_rows_of_sets  # noqa: PLC0415  (NumPy)
 
-    try:
+    with located(f"statistics.conformal: {where}"):
         check_rows_of_sets(n_val // (3 if disjoint else 1) // 2)
-    except DataError as error:
-        raise ConfigError(f"statistics.conformal: {where}: {error}") from None
 
 
 def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], root: Path) -> None:
     """Check that label counts belong to evaluated data sets, and that their files below ``root``
     exist.
     """
+    check_ids("data set", label_counts, known, "label_counts")
     for dataset, path in label_counts.items():
-        if dataset not in known:
-            raise unknown_id("data set", dataset, known, "label_counts")
         check_file(root, path, f"label_counts.{dataset}")
 
 
@@ -199,9 +192,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
     if not isinstance(protocol, TrainingProtocol):
         _check_ready_weights(grid, protocol, datasets, where)
     known = set().union(*map(datasets.families, grid.datasets))
-    for shift in grid.shifts:
-        if shift not in known:
-            raise unknown_id("shift", shift, known, f"{where}.shifts")
+    check_ids("shift", grid.shifts, known, f"{where}.shifts")
 
 
 def _check_ready_weights(
@@ -306,16 +297,13 @@ def check_linear_head(
     """Refuse calibrators and probes that need a linear last layer for a method whose network has
     none.
     """
-    if method.linear_head:
+    if has_linear_head(registry.describe("procedure", method.procedure)):
         return
-    readers = []
-    for calibrator in calibrators:
-        if "head" in calibrator["needs"]:
-            readers.append(("calibrator", calibrator["name"]))
+    readers = {each["name"]: "calibrator" for each in calibrators if "head" in each["needs"]}
     for probe in probes:
         if registry.describe("probe", probe["id"]).info["needs_linear_head"]:
-            readers.append(("probe", probe["name"]))
-    for kind, name in readers:
+            readers[probe["name"]] = "probe"
+    for name, kind in readers.items():
         raise ConfigError(
             f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not "
             f"have; move the method to a grid without this {kind}."
@@ -364,9 +352,8 @@ def check_training_images(
 def check_names(names: Mapping[str, str], known: Collection[str]) -> None:
     """Check that names are of methods or calibrators of the study, and tell them apart."""
     owners = {name: name for name in known if name not in names}
+    check_ids("method or calibrator", names, known, "names")
     for id, name in names.items():
-        if id not in known:
-            raise unknown_id("method or calibrator", id, known, "names")
         if name in owners:
             raise ConfigError(
                 f"names.{id}: '{name}' is the name of '{owners[name]}'; give another one."
@@ -379,9 +366,8 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
     line_of: dict[str, str] = {}
     known = {key.protocol for key in evaluated}
     for name, protocols in lines.items():
+        check_ids("protocol", protocols, known, f"lines.{name}")
         for protocol in protocols:
-            if protocol not in known:
-                raise unknown_id("protocol", protocol, known, f"lines.{name}")
             if protocol in line_of:
                 raise ConfigError(
                     f"lines.{name}: '{protocol}' is already in '{line_of[protocol]}'; remove one."
@@ -400,9 +386,7 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
 
 def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> None:
     """Check that the study evaluates a method that others are compared with."""
-    known = {key.method for key in evaluated}
-    if method not in known:
-        raise unknown_id("method", method, known, where)
+    check_ids("method", [method], {key.method for key in evaluated}, where)
 
 
 def check_comparison(
@@ -421,8 +405,7 @@ def check_comparison(
         kind = "calibrator"
         known = set().union(*evaluated.values())
         for role, name in (("calibrator", calibrator), ("against", against)):
-            if name not in known:
-                raise unknown_id("calibrator", name, known, f"{where}.{role}")
+            check_ids("calibrator", [name], known, f"{where}.{role}")
     if against == (calibrator or method):
         raise ConfigError(
             f"{where}: '{against}' is compared with itself; give another {kind} in 'against'."
@@ -453,9 +436,8 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
     for key in evaluated:
         candidate = Candidate(protocol=key.protocol, method=key.method)
         runs[candidate].add((key.dataset, key.backbone, key.seed))
-    everywhere: set[tuple[str, str, int]] = set()
-    for candidate in itertools.chain(*tuning.methods.values()):
-        everywhere |= runs[candidate]
+    candidates = itertools.chain(*tuning.methods.values())
+    everywhere = set[tuple[str, str, int]]().union(*(runs[each] for each in candidates))
     first = next(iter(tuning.methods))
     budget = len(tuning.methods[first])
     for name, listed in tuning.methods.items():

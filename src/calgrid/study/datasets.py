@@ -16,7 +16,7 @@ from typing import Any
 
 from calgrid.class_names import as_names
 from calgrid.components import registry
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, located
 from calgrid.storage.layout import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.study import model
@@ -119,16 +119,16 @@ class DatasetCatalog:
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""
-        return self._fact(name, "warning", "")
+        return self._known(name).get("warning", "")
 
     def class_groups(self, name: str) -> dict[str, int]:
         """Group of classes -> number of its classes, the first ones first; empty without groups."""
-        return self._fact(name, "class_groups", {})
+        return self._known(name).get("class_groups", {})
 
-    def _fact(self, name: str, fact: str, default: Any) -> Any:
-        """Fact of a data set; of predictions, its name need not be known."""
+    def _known(self, name: str) -> Mapping[str, Any]:
+        """Facts of a data set; of predictions, its name need not be known."""
         known = name in self._descriptions or name in registry.descriptions("dataset")
-        return self.describe(name).info.get(fact, default) if known else default
+        return self.describe(name).info if known else {}
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def definition(self, image_set: str) -> Mapping[str, Any]:
@@ -195,10 +195,8 @@ class DatasetCatalog:
         kind = registry.load("dataset", self.configured[image_set]["base"])(
             **self.options[image_set]
         )
-        try:
+        with located(f"datasets.{image_set}"):
             sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
-        except DataError as error:
-            raise ConfigError(f"datasets.{image_set}: {error}") from None
         classes = sources["train"].classes
         names = classes or tuple(map(str, range(kind.n_classes)))
         counts = {}
@@ -227,8 +225,13 @@ class DatasetCatalog:
             options["test"] = []
         _check_files(options, where)
         if options["classes"] is not None:
-            options["classes"] = _checked_names(options["classes"], f"{where}.classes")
-            options["n_classes"] = options["n_classes"] or len(options["classes"])
+            options["classes"] = names = as_names(options["classes"])
+            if names is None:
+                raise ConfigError(
+                    f"{where}.classes must be two or more different names, in quotes where YAML "
+                    "reads something else ('yes', '01')."
+                )
+            options["n_classes"] = options["n_classes"] or len(names)
         size = options["image_size"]
         info = {
             "role": "dataset",
@@ -373,17 +376,6 @@ def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
         written = isinstance(path, str) and path and is_path(path)
         if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
             raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
-
-
-def _checked_names(values: Any, where: str) -> list[str]:
-    """Names of classes as text; whole numbers are names, too."""
-    names = as_names(values)
-    if names is None:
-        raise ConfigError(
-            f"{where} must be two or more different names, in quotes where YAML reads something "
-            "else ('yes', '01')."
-        )
-    return names
 
 
 def _normalised(paths: str | list[str] | None) -> str | list[str] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, check_ids, located
 from calgrid.logits.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.storage.layout import EXTERNAL, Layout, RunKey
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
@@ -112,14 +112,10 @@ def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[Ext
     from calgrid.logits.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
 
     check_file(root, entry.file, f"{where}.file")
-    try:
-        known = groups(root / entry.file)
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
+    with located(f"{where}.file"):
+        check_ids("group", entry.group, groups(root / entry.file), f"{where}.group")
     runs = []
     for group in entry.group:
-        if group not in known:
-            raise unknown_id("group", group, known, f"{where}.group")
         dataset, backbone = group.split("/")
         key = RunKey(EXTERNAL, dataset, backbone, entry.method, entry.seed)
         options = {
@@ -157,11 +153,9 @@ def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun
     return runs
 
 
-def _shown(key: RunKey) -> Any:
+def _shown(key: RunKey) -> dict[str, object]:
     """Names of an external run in the tables."""
-    names = key._asdict()
-    del names["protocol"]
-    return names
+    return {name: value for name, value in key._asdict().items() if name != "protocol"}
 
 
 def _check_files(entry: External, root: Path, where: str) -> None:
@@ -170,10 +164,8 @@ def _check_files(entry: External, root: Path, where: str) -> None:
     for role in EXTERNAL_FILES:
         if role in given:
             formats = HEAD_FORMATS if role == "head" else FORMATS
-            try:
+            with located(f"{where}.{role}"):
                 check_format(root / given[role], formats)
-            except DataError as error:
-                raise ConfigError(f"{where}.{role}: {error}") from None
             check_file(root, given[role], f"{where}.{role}")
     if "val_labels" in given and "val" not in given:
         raise ConfigError(
@@ -201,7 +193,7 @@ def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
     from calgrid.logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = root / entry.file
-    try:
+    with located(f"{where}.file"):
         if not path.exists() and entry.url is not None:
             from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
 
@@ -211,8 +203,6 @@ def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
             check_file(root, entry.file, f"{where}.file")
         with opened(path) as bank:
             return _wanted_runs(bank.runs, entry, where)
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
 
 
 def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":
@@ -227,8 +217,7 @@ def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRu
                     f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
                     "an ensemble of them in 'ensembles: {methods: [...]}'."
                 )
-            if value not in known:
-                raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
+        check_ids(field, wanted or (), known, f"{where}.{option}")
         runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
     if not runs:
         raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, check_ids, located
 from calgrid.storage.layout import SPLITS, Layout, RunKey, head_file, logits_file
 from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import PREDICT, Record, read_record
@@ -37,23 +37,20 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
             f"{where}.study: the study '{asked.study}' does not exist in the folder "
             f"'{layout.results}'; run it first, or correct its name."
         )
-    try:
-        return _finished(asked, read_record(planned[-1], "plan"), layout, where)
-    except DataError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _finished(asked: NamedRun, plan: Mapping[str, Any], layout: Layout, where: str) -> MadeRun:
-    names, run = _only(asked, plan, where)
-    key, checkpoint = RunKey(**run["key"]), names["checkpoint"]
-    folder = below_results(plan["manifest"], run["predict"])
-    results = Path(layout.results)
-    if not (results / folder / PREDICT).is_file():
-        raise ConfigError(
-            f"{where}: {key.path} of study '{asked.study}' is not finished; run that study first."
-        )
+    with located(where):
+        plan = read_record(planned[-1], "plan")
+        names, run = _only(asked, plan, where)
+        key, checkpoint = RunKey(**run["key"]), names["checkpoint"]
+        folder = below_results(plan["manifest"], run["predict"])
+        predicted = Path(layout.results, folder)
+        if not (predicted / PREDICT).is_file():
+            raise ConfigError(
+                f"{where}: {key.path} of study '{asked.study}' is not finished; run that study "
+                "first."
+            )
+        made = Record.read(predicted, PREDICT).files
     files = {split: f"{folder}/{logits_file(checkpoint, split)}" for split in SPLITS}
-    if head_file(checkpoint) in Record.read(results / folder, PREDICT).files:
+    if head_file(checkpoint) in made:
         files["head"] = f"{folder}/{head_file(checkpoint)}"
     return MadeRun(
         key=key,
@@ -77,14 +74,11 @@ def _only(
             found.append(({**run["key"], "checkpoint": checkpoint}, run))
     for name, value in asked.model_dump(exclude={"study"}, exclude_none=True).items():
         known = {names[name] for names, _ in found}
-        if value not in known:
-            raise unknown_id(name, str(value), map(str, known), f"{where}.{name}")
+        check_ids(name, [value], known, f"{where}.{name}")
         found = [each for each in found if each[0][name] == value]
     if len(found) > 1:
-        differing = []
-        for name, value in found[0][0].items():
-            if any(names[name] != value for names, _ in found):
-                differing.append(name)
+        first = found[0][0]
+        differing = [key for key in first if len({names[key] for names, _ in found}) > 1]
         raise ConfigError(
             f"{where}: {len(found)} runs of study '{asked.study}' match, which differ in "
             f"{', '.join(differing)}; add what tells yours from the others."

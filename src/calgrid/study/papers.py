@@ -10,9 +10,6 @@ from calgrid.study.yaml_files import read_yaml
 
 #: what a paper declares for its tables, figures and report
 DECLARED = ("tables.yaml", "claims.yaml", "figures.yaml")
-#: module that measures fitted calibrators in every job ``calibrate``, imported by name alone ->
-#: files that it makes in the folder of a study
-DIAGNOSTICS = {"calgrid.papers.smart.diagnostics": ("fits.parquet", "margins.parquet")}
 #: file with the printed numbers of a paper
 PUBLISHED = "published.csv"
 #: parts of a configuration that give names a meaning
@@ -45,16 +42,10 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
     if own.overrides != config.overrides:
         return []
     lines, own_lines = line_of(config), line_of(own)
-    shared = set()
-    for grid in own.grids:
-        if lines.get(grid.protocol) == own_lines.get(grid.protocol):
-            shared.add(grid.protocol)
-    return sorted(shared)
+    protocols = sorted({grid.protocol for grid in own.grids})
+    return [each for each in protocols if lines.get(each) == own_lines.get(each)]
 
 
 def line_of(config: Config) -> dict[str, str]:
     """Protocol -> the line by which it shares tables of papers with others."""
-    lines: dict[str, str] = {}
-    for line, protocols in config.lines.items():
-        lines.update(dict.fromkeys(protocols, line))
-    return lines
+    return {each: line for line, protocols in config.lines.items() for each in protocols}

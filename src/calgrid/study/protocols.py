@@ -4,6 +4,7 @@ A protocol describes the training of networks, or the source of trained weights.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from calgrid.components import registry
 from calgrid.components.validation import validated
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, check_ids, unknown_id
 from calgrid.study.yaml_files import read_mapping
 from calgrid.training.protocol import AVERAGES, READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
@@ -137,14 +138,10 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         protocol = validated(TrainingProtocol, options, where)
         _check_training(protocol, where)
     _check_weights_file(protocol, where)
-    known = []
-    for id, component in registry.descriptions("dataset").items():
-        if component.info.get("mean"):
-            known.append(id)
-    for datasets in protocol.test_normalisation.items():
-        for dataset in datasets:
-            if dataset not in known:
-                raise unknown_id("data set", dataset, known, f"{where}: test_normalisation")
+    datasets = registry.descriptions("dataset")
+    known = [id for id, component in datasets.items() if component.info.get("mean")]
+    named = itertools.chain(*protocol.test_normalisation.items())
+    check_ids("data set", named, known, f"{where}: test_normalisation")
     return protocol
 
 

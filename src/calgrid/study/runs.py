@@ -85,9 +85,8 @@ class ComponentCatalog:
 
     def changes(self, name: str) -> dict[str, Any]:
         """Options that a variant changes; empty for a registered component."""
-        changes = dict(self.variants.get(name, {}))
-        changes.pop("base", None)
-        return changes
+        variant = self.variants.get(name, {})
+        return {option: value for option, value in variant.items() if option != "base"}
 
     def named(self, name: str, where: str) -> NamedComponent:
         """Return a component with all options."""
@@ -103,10 +102,11 @@ class CalibratorCatalog(ComponentCatalog):
     """Calibrators and variants of them."""
 
     def __init__(self, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        found = {}
-        for name, variant in variants.items():
-            found[name] = {**variant, "base": registry.calibrator_with(variant["base"], variant)}
-        super().__init__("calibrator", found)
+        full = {
+            name: {**variant, "base": registry.calibrator_with(variant["base"], variant)}
+            for name, variant in variants.items()
+        }
+        super().__init__("calibrator", full)
         for name in variants:
             if "seed" in self.changes(name):
                 raise ConfigError(
@@ -116,8 +116,7 @@ class CalibratorCatalog(ComponentCatalog):
 
     def resolve(self, name: str, where: str) -> Calibrator:
         """Return a calibrator with all options except its seed."""
-        base = self.base(name, where)
-        component = self.named(name, where)
+        base, component = self.base(name, where), self.named(name, where)
         component["options"].pop("seed", None)
         return {**component, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
 
@@ -145,11 +144,6 @@ class Method:
     loss_options: Mapping[str, Any]
     #: method whose checkpoint a second stage starts from
     first_stage: str | None = None
-
-    @property
-    def linear_head(self) -> bool:
-        """Whether the network ends in a linear layer on its features."""
-        return has_linear_head(registry.describe("procedure", self.procedure))
 
     @property
     def sees_validation(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, located
 from calgrid.progress import warn
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
@@ -40,7 +40,6 @@ def check_all(study: Study) -> None:
     rows_of_banks(study)
     check_external(study)
     check_networks(study)
-    check_weights(study)
 
 
 # plugins
@@ -62,10 +61,8 @@ def check_plugins(study: Study) -> None:
             ("loss", run.method.loss),
         }
     for wanted in study.evaluations.values():
-        for calibrator in wanted.calibrators.values():
-            used.add(("calibrator", calibrator["id"]))
-        for probe in wanted.probes.values():
-            used.add(("probe", probe["id"]))
+        used |= {("calibrator", calibrator["id"]) for calibrator in wanted.calibrators.values()}
+        used |= {("probe", probe["id"]) for probe in wanted.probes.values()}
     has_torch = find_spec("torch") is not None
     for kind, id in sorted(used):
         if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
@@ -74,23 +71,22 @@ def check_plugins(study: Study) -> None:
     if study.own_metrics and find_spec("scipy") is not None:
         from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
-        counts = set()
-        for key in study.trained:
-            counts.add(study.datasets.describe(key.dataset).info.get("n_classes"))
+        described = [study.datasets.describe(key.dataset) for key in study.trained]
+        counts = {component.info.get("n_classes") for component in described}
         for name in study.own_metrics:
             check_metric(name, sorted(filter(None, counts)))
 
 
 def _check_losses(study: Study) -> None:
     """Compute the losses of plugins, each with all its options, on an example."""
-    checked = []
+    checked: list[tuple[str, int, Mapping[str, Any]]] = []
     for key, run in study.trained.items():
-        id, options = run.method.loss, run.method.loss_options
         n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
-        of_plugin = registry.describe("loss", id).origin != plugins.PACKAGE
-        if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
-            _check_loss(id, n_classes, options)
-            checked.append((id, options, n_classes))
+        loss = run.method.loss, n_classes, run.method.loss_options
+        of_plugin = registry.describe("loss", run.method.loss).origin != plugins.PACKAGE
+        if of_plugin and find_spec("torch") and loss not in checked:
+            _check_loss(*loss)
+            checked.append(loss)
 
 
 def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
@@ -165,10 +161,8 @@ def check_outputs_of_weights(study: Study) -> None:
             weights, named = str(path), read_class_names(path)
         classes = study.datasets.class_names(name)
         chosen = study.datasets.options.get(name, {}).get("classes") is not None
-        try:
+        with located(f"protocol '{key.protocol}'"):
             check_outputs(weights, named, name, classes, chosen)
-        except DataError as error:
-            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
         if name not in said and classes and not (named or chosen):
             say_unnamed("outputs", weights, f"'{name}'", classes)
         if name not in said and named and not classes:
@@ -192,46 +186,33 @@ def check_files_of_weights(study: Study) -> None:
         from calgrid.backbones.weights import load_state, read_state  # noqa: PLC0415  (torch)
 
         path, kind = study.data_root / run.checkpoint["name"], (key.backbone, n_classes)
-        try:
+        with located(f"protocol '{key.protocol}'"):
             if kind not in networks:
                 networks[kind] = build_backbone(*kind)
             load_state(networks[kind], read_state(path, run.protocol.weights_key), path)
-        except DataError as error:
-            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
 
 
 def check_networks(study: Study) -> None:
     """Pass two images of the data set's size through each network of timm, on the device that
-    computes shapes alone; facts of other backbones are known. Without timm nothing is checked.
+    computes shapes alone, and check that published weights of timm are for the classes and images
+    of their data set. Facts of other backbones are known; without timm nothing is checked.
     """
-    if find_spec("timm") is None:
+    of_timm = [key for key in study.trained if key.backbone.startswith("timm/")]
+    if not of_timm or find_spec("timm") is None:
         return
+    from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
     checked = set()
-    for key, run in study.trained.items():
-        info = study.datasets.describe(key.dataset).info
+    for key in of_timm:
+        run, info = study.trained[key], study.datasets.describe(key.dataset).info
         where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
         shape = info.get("image_shape")
         size = cropped(shape and shape[1:], run.protocol, where)
         classes = info.get("n_classes") or EXAMPLE_CLASSES
-        network = (key.backbone, classes, size)
-        if key.backbone.startswith("timm/") and size and network not in checked:
-            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
-
+        if size and (key.backbone, classes, size) not in checked:
             timm.check_images(key.backbone, classes, size)
-            checked.add(network)
-
-
-def check_weights(study: Study) -> None:
-    """Check that published weights of timm are for the classes and images of their data set;
-    without timm nothing is checked.
-    """
-    if find_spec("timm") is None:
-        return
-    for key, run in study.trained.items():
-        if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
-            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
-
-            info = study.datasets.describe(key.dataset).info
+            checked.add((key.backbone, classes, size))
+        if run.protocol.weights == "published":
             normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
             constants = study.datasets.describe(normalised).info
             timm.check_weights(
@@ -278,10 +259,8 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
             if study.config.statistics.conformal is not None:
                 check_conformal(found["val"].size, run.disjoint_validation, key.path)
     for key, made in study.ensembles.items():
-        identities = set()
-        for member in made.members:
-            if (shared := sharing_rows(member, "val")) in rows:
-                identities.add(rows[shared][1])
+        shared = {sharing_rows(member, "val") for member in made.members}
+        identities = {rows[each][1] for each in shared & rows.keys()}
         if len(identities) > 1:
             raise ConfigError(
                 f"ensembles: the members of {key.path} have other validation images, on which no "
@@ -297,15 +276,13 @@ def _read_bank(
     from calgrid.logits.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = study.data_root / entry.file
-    try:
+    with located(f"external.{name}.file"):
         if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):
             raise DataError(f"'{path}' has not the SHA-256 {entry.sha256}; get it again.")
         with opened(path) as bank:
             for run in study.external.values():
                 if run.external["name"] == name:
                     yield run, bank.identity(BankRun(run.key, **run.external["bank"]))
-    except DataError as error:
-        raise ConfigError(f"external.{name}.file: {error}") from None
 
 
 def check_external(study: Study) -> None:
@@ -369,11 +346,10 @@ def _widths(study: Study) -> dict[RunKey, tuple[str, int]]:
     """Where each run is defined, and the number of its classes, if known; without those of banks
     and external logits, which are added as they are read.
     """
-    widths = {}
-    for key in study.trained:
-        if (count := study.datasets.describe(key.dataset).info.get("n_classes")) is not None:
-            widths[key] = "grids", count
-    return widths
+    counts = {
+        key: study.datasets.describe(key.dataset).info.get("n_classes") for key in study.trained
+    }
+    return {key: ("grids", count) for key, count in counts.items() if count is not None}
 
 
 def _check_widths(study: Study) -> None:
@@ -435,7 +411,7 @@ def _identities(
     roles = [role for role in EXTERNAL_FILES if role in whole]
     given = dict(zip(roles, study.external_files(runs[0].key), strict=True))
     identities = {}
-    try:
+    with located(where):
         val, test, classes = read_external(whole, given)
         for role, data in (("val", val), ("test", test)):
             for warning in symptoms(data, predicted(data), given.get(role, given["test"])):
@@ -453,6 +429,4 @@ def _identities(
             if study.config.statistics.conformal is not None:
                 check_conformal(len(rows), run.disjoint_validation, where)
             identities[run.key] = {"val": rows.identity(), "test": test.identity()}
-    except DataError as error:
-        raise ConfigError(f"{where}: {error}") from None
     return identities, test.logits.shape[1], classes

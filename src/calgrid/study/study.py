@@ -8,7 +8,7 @@ from typing import Any
 
 from calgrid.components import plugins, registry
 from calgrid.components.validation import validated
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, check_ids, unknown_id
 from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
@@ -75,10 +75,7 @@ class Study:
         self.calibrators = CalibratorCatalog(self.config.calibrators)
         self.probes = ComponentCatalog("probe", self.config.probes)
         checks.check_folders(self.config)
-        known = paper_names(self.home)
-        for name in self.config.papers:
-            if name not in known:
-                raise unknown_id("paper", name, known, "papers")
+        check_ids("paper", self.config.papers, paper_names(self.home), "papers")
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(self.config.overrides):
@@ -96,12 +93,10 @@ class Study:
             keys = _keys(grid, f"grids[{number}]")
             families = set().union(*map(self.families, keys))
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
-        downloads = []
-        for image_set in self.image_sets():
-            if self.datasets.describe(image_set).info.get("download", False):
-                downloads.append(image_set)
+        described = {name: self.datasets.describe(name).info for name in self.image_sets()}
+        downloads = [name for name, info in described.items() if info.get("download", False)]
         checks.check_data_root(self.config.data_root, downloads)
-        for image_set in self.image_sets():
+        for image_set in described:
             self.datasets.definition(image_set)
         for name, entry in self.config.external.items():
             self._add_external(name, entry)
@@ -126,26 +121,21 @@ class Study:
                 full[number] = {**grid, "backbones": names}
         return {**config, "grids": full}
 
-    def _shown(self) -> set[str]:
-        """Identifiers of methods and calibrators in tables and figures."""
-        shown = {key.method for key in self.evaluations}
-        for evaluation in self.evaluations.values():
-            shown.update(evaluation.calibrators)
-        return shown | {*(self.config.tuning.methods if self.config.tuning else ())}
-
     def _check_questions(self) -> None:
-        statistics = self.config.statistics
+        statistics, tuning = self.config.statistics, self.config.tuning
+        calibrators = {key: each.calibrators for key, each in self.evaluations.items()}
+        methods = {key.method for key in self.evaluations} | {*(tuning.methods if tuning else ())}
         datasets = set(map(self._source, self.evaluations))
         checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
         checks.check_lines(self.config.lines, self.evaluations)
-        checks.check_names(self.config.names, self._shown())
+        checks.check_names(self.config.names, methods.union(*calibrators.values()))
         if statistics.conformal is not None:
             for key, run in self.trained.items():
                 sizes = self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
                     checks.check_conformal(n_val, run.disjoint_validation, key.dataset)
-        if self.config.tuning is not None:
-            checks.check_tuning(self.config.tuning, self.evaluations)
+        if tuning is not None:
+            checks.check_tuning(tuning, self.evaluations)
         # a baseline in the configuration must be evaluated; without the default one, the tests are
         # omitted
         if "baseline" in statistics.model_fields_set:
@@ -156,7 +146,6 @@ class Study:
                 raise registry.missing(
                     ["metric"], "metric of a plugin", name, known, "statistics.metrics"
                 )
-        calibrators = {key: each.calibrators for key, each in self.evaluations.items()}
         for number, comparison in enumerate(statistics.comparisons):
             checks.check_comparison(comparison, calibrators, f"statistics.comparisons[{number}]")
 
@@ -437,11 +426,11 @@ class Study:
         """Indices of the overrides that match no run; not an error, a grid may have been removed
         for a while.
         """
-        idle = []
-        for number, override in enumerate(self.config.overrides):
-            if not any(applies(override.match, key) for key in self.trained):
-                idle.append(number)
-        return idle
+        return [
+            number
+            for number, override in enumerate(self.config.overrides)
+            if not any(applies(override.match, key) for key in self.trained)
+        ]
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

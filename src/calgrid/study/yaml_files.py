@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, check_ids
 
 MERGE = "tag:yaml.org,2002:merge"
 #: maximum characters of an integer
@@ -145,11 +145,11 @@ def with_plugins(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """
     if not isinstance(config.get("plugins"), list):
         return dict(config)
-    folders = []
-    for folder in config["plugins"]:
+    folders = list(config["plugins"])
+    for number, folder in enumerate(folders):
         beside = file.parent / str(folder)
-        is_beside = isinstance(folder, str) and not Path(folder).is_dir() and beside.is_dir()
-        folders.append(os.path.relpath(beside) if is_beside else folder)
+        if isinstance(folder, str) and not Path(folder).is_dir() and beside.is_dir():
+            folders[number] = os.path.relpath(beside)
     return {**config, "plugins": folders}
 
 
@@ -170,9 +170,9 @@ def with_include(config: Mapping[str, Any], home: Path) -> dict[str, Any]:
     if isinstance(path := config.get("include"), str):
         del full["include"]
         what = f"include: the file {path}"
-        for key, entries in read_mapping(here_or_ours(path, home), what).items():
-            if key not in SHARED:
-                raise unknown_id("key", str(key), SHARED, what)
+        shared = read_mapping(here_or_ours(path, home), what)
+        check_ids("key", shared, SHARED, what)
+        for key, entries in shared.items():
             own = full.get(key, {})
             # what is no mapping, the checks of the configuration refuse
             mappings = isinstance(entries, dict) and isinstance(own, dict)

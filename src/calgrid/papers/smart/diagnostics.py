@@ -1,6 +1,6 @@
 """Courses of fits, and margins between logits, of runs with the calibrator ``smart``.
 
-The job ``calibrate`` measures them for the figures of the paper: ``calgrid.jobs.diagnostics``.
+The job ``calibrate`` measures them for the figures of the paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,8 @@ from calgrid.metrics import Predictions, check_probabilities, ece, nll
 from calgrid.papers.smart.margins import indicators, margins
 from calgrid.storage import specs
 from calgrid.storage.logits import Logits
-from calgrid.storage.schema import Columns
+from calgrid.storage.schema import FITS, MARGINS, Columns
 
-FITS, MARGINS = "fits.parquet", "margins.parquet"
 #: runs without this calibrator have no rows
 MAIN = "smart"
 #: calibrators whose confidence in each test image is stored

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from calgrid.papers.smart.diagnostics import COMPARED, FITS, MAIN, MARGINS
+from calgrid.papers.smart.diagnostics import COMPARED, MAIN
 from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.report import text
 from calgrid.report.figure import FigureData
@@ -17,6 +17,7 @@ from calgrid.report.probes import probed, seeds
 from calgrid.report.settings import on_most_rows
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.statistics.paired import wilson_interval
+from calgrid.storage.schema import FITS, MARGINS
 
 COLOUR = "#0173b2"
 
