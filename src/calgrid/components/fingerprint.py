@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from calgrid.components import plugins
+from calgrid.components.options import Options
 from calgrid.components.plugins import PACKAGE
 from calgrid.components.source import imported_from, parse
 from calgrid.errors import ConfigError
@@ -43,7 +44,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
-def of_job(options: Mapping[str, Any], roots: Iterable[str]) -> str:
+def of_job(options: Options, roots: Iterable[str]) -> str:
     """Fingerprint of a job: its options and the source of ``roots`` with all their imports.
 
     Parameters

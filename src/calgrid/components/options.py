@@ -10,6 +10,8 @@ from typing import Any
 
 from calgrid.errors import ConfigError, check_ids, number_as_text
 
+#: values of options, or facts, by name
+Options = Mapping[str, Any]
 END = r"(-inf|inf|-?[0-9][0-9.e+-]*|[A-Za-z_][A-Za-z0-9_]*)"
 INTERVAL = re.compile(rf"([\[(])\s*{END}\s*,\s*{END}\s*([\])])")
 #: annotations: a choice of literals, or types that are joined by |
@@ -50,7 +52,7 @@ class Range:
         """Hyper-parameters that are ends of the range."""
         return tuple(end for end in (self.low, self.high) if end.isidentifier() and end != "inf")
 
-    def check(self, value: Any, where: str, others: Mapping[str, Any]) -> None:
+    def check(self, value: Any, where: str, others: Options) -> None:
         """Raise ConfigError with the location ``where`` unless a number, or each member of a list,
         is in the range.
 
@@ -69,7 +71,7 @@ class Range:
             if not inside or excluded:
                 raise ConfigError(f"{where} must be {self.words(others)}, got {member!r}.")
 
-    def words(self, others: Mapping[str, Any]) -> str:
+    def words(self, others: Options) -> str:
         """Description of the range, after "must be"."""
         limits = []
         if self.low != "-inf":
@@ -79,7 +81,7 @@ class Range:
         return " and ".join(limits) or "a finite number"
 
 
-def _end(end: str, others: Mapping[str, Any]) -> str:
+def _end(end: str, others: Options) -> str:
     return f"{end}, which is {others[end]}" if end in others else end
 
 
@@ -152,7 +154,7 @@ class Option:
 
 
 def read_options(
-    parameters: Mapping[str, inspect.Parameter], limits: Mapping[str, Any], where: str
+    parameters: Mapping[str, inspect.Parameter], limits: Options, where: str
 ) -> dict[str, Option]:
     """Return the options that keyword-only parameters declare, with their ranges.
 

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calgrid.components import copies, fingerprint, plugins
-from calgrid.components.options import Option, read_options
+from calgrid.components.options import Option, Options, read_options
 from calgrid.components.source import declarations
 from calgrid.errors import CalgridError, ConfigError, check_ids, unknown_id
 from calgrid.optional import say_extra
@@ -68,7 +68,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "metric": ("lower_is_better", "unit"),
 }
 #: kind -> facts that a component may give, and their values if it does not
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+DEFAULTS: Mapping[str, Options] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
     "procedure": {
         "second_stage": False,
@@ -104,7 +104,7 @@ def register(
     *,
     source: str,
     id: str | None = None,
-    dataset_defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    dataset_defaults: Mapping[str, Options] | None = None,
     **info: Any,
 ) -> Callable[[Component], Component]:
     """Register a class, or the function of a metric, as a component.
@@ -148,8 +148,8 @@ class Description:
     summary: str
     source: str
     options: Mapping[str, Option]
-    dataset_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    info: Mapping[str, Any] = field(default_factory=dict)
+    dataset_defaults: Mapping[str, Options] = field(default_factory=dict)
+    info: Options = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
@@ -163,7 +163,7 @@ class Description:
 
     def resolve(
         self,
-        overrides: Mapping[str, Any] | None = None,
+        overrides: Options | None = None,
         dataset: str | None = None,
         backbone: str | None = None,
         where: str = "",
@@ -233,7 +233,7 @@ def description_of(component: Any) -> Description:
     )
 
 
-def _check_facts(kind: str, facts: Mapping[str, Any], where: str) -> None:
+def _check_facts(kind: str, facts: Options, where: str) -> None:
     """Raise ConfigError unless a component has the facts of its kind and no unknown ones."""
     needed = REQUIRED.get(kind, ())
     known = (*needed, *DEFAULTS.get(kind, ()), *FURTHER.get(kind, ()), "limits")
@@ -324,7 +324,7 @@ def calibrator_with(id: str, options: Iterable[str]) -> str:
     return "ts_objective" if id == "ts" and "objective" in options else id
 
 
-def _registered(namespace: Mapping[str, Any]) -> list[Any]:
+def _registered(namespace: Options) -> list[Any]:
     """Components that a module registers."""
     marked = [each for each in namespace.values() if "registered" in getattr(each, "__dict__", ())]
     return [each for each in marked if each.__module__ == namespace["__name__"]]

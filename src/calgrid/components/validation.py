@@ -77,7 +77,7 @@ class Model(BaseModel):
         return value
 
 
-Options = TypeVar("Options", bound=BaseModel)
+Checked = TypeVar("Checked", bound=BaseModel)
 Item = TypeVar("Item")
 
 
@@ -103,7 +103,7 @@ Names = Annotated[list[str], Field(min_length=1), Distinct]
 OneOrMore = Annotated[Names, WrapValidator(_as_list, json_schema_input_type=str | list[str])]
 
 
-def validated(model: type[Options], value: Any, what: str) -> Options:
+def validated(model: type[Checked], value: Any, what: str) -> Checked:
     """Return a value as a model, with all defaults.
 
     Raises

@@ -9,13 +9,13 @@ import functools
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from calgrid.components.options import Options
 from calgrid.errors import StateError
 from calgrid.jobs.summaries import (
     footer_of,
@@ -48,10 +48,11 @@ from calgrid.storage.records import (
     PREPARE,
     PROBE,
     TRAIN,
+    Facts,
     Record,
     write_record,
 )
-from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, SETTING
+from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, SETTING, Row
 from calgrid.storage.tables import (
     Table,
     as_table,
@@ -88,7 +89,7 @@ def aggregate(
     StateError : they are of another configuration, code version or run.
     """
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         _check_rows_of_banks(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
@@ -184,9 +185,7 @@ def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
             yield batch
 
 
-def _read_metrics_of(
-    statistics: Mapping[str, Any], runs: Sequence[ManifestRun]
-) -> tuple[Table, Table]:
+def _read_metrics_of(statistics: Options, runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
     """Metrics of some runs, and their means over shifts in the order of the runs, with intervals if
     the study wants them.
     """
@@ -215,8 +214,8 @@ def _read_metrics(run: ManifestRun) -> Table:
 
 
 def _collect_costs(
-    runs: Sequence[ManifestRun], path: Path, footer: Mapping[str, Any], in_processes: Map
-) -> tuple[int, list[dict[str, Any]]]:
+    runs: Sequence[ManifestRun], path: Path, footer: Facts, in_processes: Map
+) -> tuple[int, list[Row]]:
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
     For each calibrator with warnings in a setting: its number of fits, how many warned, how many
@@ -245,7 +244,7 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, 
     """Costs of some runs, and of each fit its run, the first warning, empty without warnings, and
     whether it converged.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     warnings = []
     for run in runs:
         fits = _record(run["calibrate"], CALIBRATE).content["fits"]
@@ -258,10 +257,10 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, 
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
-def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _costs(run: ManifestRun, fits: Sequence[Facts]) -> Iterator[Row]:
     """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
     first = run["first_stage"]
-    found: list[tuple[str, str, dict[str, Any]]] = []
+    found: list[tuple[str, str, Row]] = []
     if first is not None:
         found.append(("first_stage", first["method"], _job_cost(first["train"], TRAIN)))
     if run["train"] is not None:
@@ -286,7 +285,7 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
         yield {**run["key"], "stage": stage, "item": item, **cost}
 
 
-def _job_cost(folder: str, name: str) -> dict[str, Any]:
+def _job_cost(folder: str, name: str) -> Row:
     """Cost of a job from its record."""
     record = _record(folder, name).content
     environment = record["environment"]
@@ -396,7 +395,7 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
-def _environments(run: ManifestRun) -> Iterator[dict[str, Any]]:
+def _environments(run: ManifestRun) -> Iterator[Row]:
     """Environments of the jobs of a run after its training, with their stage."""
     jobs = [("predict", run["predict"], PREDICT), ("calibrate", run["calibrate"], CALIBRATE)]
     jobs += [("probe", probe["folder"], PROBE) for probe in run.get("probes", ())]
@@ -404,11 +403,11 @@ def _environments(run: ManifestRun) -> Iterator[dict[str, Any]]:
         yield {"stage": stage, **_record(folder, name).content["environment"]}
 
 
-def _facts(run: ManifestRun) -> dict[str, Any]:
+def _facts(run: ManifestRun) -> Row:
     """Key, and environments of its jobs; of trained runs options and environment of training, too,
     of a bank's the origin.
     """
-    facts: dict[str, Any] = {**run["key"], "environments": list(_environments(run))}
+    facts: Row = {**run["key"], "environments": list(_environments(run))}
     if run.get("bank", False):
         facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
     if run["train"] is not None:

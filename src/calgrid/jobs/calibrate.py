@@ -36,7 +36,7 @@ from calgrid.storage.kinds import Call
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
+from calgrid.storage.records import CALIBRATE, PREDICT, Facts, Record, digest_of
 from calgrid.storage.schema import (
     BINS,
     CLASSES,
@@ -46,6 +46,7 @@ from calgrid.storage.schema import (
     METRICS,
     PART_EXTRAS,
     RESAMPLES,
+    Row,
 )
 from calgrid.storage.specs import CalibrateSpec
 from calgrid.storage.tables import write_frame
@@ -76,13 +77,13 @@ def calibrate(
     logits = Record.read(predicted, PREDICT)
     read = {name: logits.sha256(name) for name in names if name in logits.files}
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read), given)
         chunks = _score_all(job, logits, threads)
         found = itertools.chain(*(chunk.results for chunk in chunks))
         results = sorted(found, key=lambda result: result.order)
-        rows, fits = defaultdict[str, list[dict[str, Any]]](list), []
+        rows, fits = defaultdict[str, list[Row]](list), []
         for result in results:
             fits += result.fits
             for name, of_file in result.rows.items():
@@ -166,7 +167,7 @@ def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResul
     return scored
 
 
-def _diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> dict[str, pd.DataFrame]:
+def _diagnostics(job: ScoringJob, bins: list[Row]) -> dict[str, pd.DataFrame]:
     """Diagnostics for figures, of calibrators fitted on val, with the ``bins`` of calibrators."""
     spec = job.spec
     entries = spec["calibrators"]
@@ -216,20 +217,18 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
     ]
 
 
-def _with_means(
-    draws: Sequence[dict[str, Any]], groups: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
+def _with_means(draws: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Row]:
     """Rows of ``resamples.parquet``; corruptions are averaged, and then their severities, and the
     out-of-distribution sets of each group, which stay.
     """
-    kept: list[dict[str, Any]] = []
-    severities: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    kept: list[Row] = []
+    severities: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in draws:
         if row["split"] == "shift" and row["severity"] > 0:
             severities[tuple(row[key] for key in AVERAGED)].append(row)
         else:
             kept.append(row)
-    totals: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    totals: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for rows in severities.values():
         kept.append(mean := mean_draws(rows, MEAN_SHIFT, rows[0]["severity"]))
         totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)

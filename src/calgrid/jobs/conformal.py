@@ -17,6 +17,7 @@ from calgrid.metrics.conformal import (
     evaluate_sets,
     sets_of,
 )
+from calgrid.storage.schema import Row
 
 #: name of a random stream
 HALVES = zlib.crc32(b"halves")
@@ -42,7 +43,7 @@ def set_rows(
     labels: NDArray[np.integer],
     u: NDArray[np.float64],
     bootstrap: Mapping[str, Any] | None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the rows of ``conformal.parquet`` of one set of samples, without its place.
 
     ``bootstrap`` are the options of intervals, None for none.

@@ -4,14 +4,13 @@ manifest.
 
 import time
 from pathlib import Path
-from typing import Any
 
 from calgrid.datasets import prepare
 from calgrid.storage import provenance
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import FILES, PREPARE, Record, sha256_of
+from calgrid.storage.records import FILES, PREPARE, Facts, Record, sha256_of
 
 
 def run(call: Call) -> None:
@@ -20,7 +19,7 @@ def run(call: Call) -> None:
     base = None if spec["base"] is None else Path(spec["base"])
     results = {} if base is None else {base: {MANIFEST: sha256_of(base / MANIFEST)}}
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         prepare(
             spec["image_set"],

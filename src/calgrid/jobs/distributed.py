@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import TRAIN
+from calgrid.storage.records import TRAIN, Facts
 from calgrid.storage.specs import TrainSpec
 from calgrid.training import distributed, environment
 from calgrid.training.interrupt import StoppedError, StopRequest
@@ -78,7 +77,7 @@ def train(
             given.check()  # of what is imported now, before a state of it is stored
             return trainer
 
-        def produce(folder: Path) -> Mapping[str, Any]:
+        def produce(folder: Path) -> Facts:
             prepared.verify()
             trainer = build(folder)  # before the others, so that errors are said once
             distributed.from_first(folder)

@@ -19,7 +19,7 @@ from calgrid.storage.kinds import Call
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import PREDICT, Record
+from calgrid.storage.records import PREDICT, Facts, Record
 from calgrid.storage.specs import EnsembleSpec
 from calgrid.training.val_rows import FIT, rows_by_purpose
 
@@ -49,7 +49,7 @@ def ensemble(
         {record.root: {name: record.sha256(name) for name in names} for record in records}
     )
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         for record in records:
             for name in names:

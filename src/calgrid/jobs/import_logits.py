@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from calgrid.logits.bank import BankRun, opened
 from calgrid.logits.entry import read_external
@@ -22,7 +21,7 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import PREDICT
+from calgrid.storage.records import PREDICT, Facts
 from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
 
 
@@ -47,7 +46,7 @@ def import_run(
     roles = [name for name in EXTERNAL_FILES if name in external]
     paths = dict(zip(roles, files, strict=True))
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         val, test, classes = read_external(external, paths)
         # all runs of a data set have their rows in the same order, and share resamples
@@ -83,7 +82,7 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path, given: Inputs) ->
     taken = spec["external"]["bank"]
     run = BankRun(RunKey(**spec["key"]), taken["folder"], taken["files"])
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         with opened(path) as bank:
             for name in run.files:

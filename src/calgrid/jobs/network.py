@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from calgrid.backbones.base import ImageStatistics, Network
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.datasets import Prepared
 from calgrid.storage import specs
-from calgrid.storage.records import TRAIN, sha256_of, verified
+from calgrid.storage.records import TRAIN, Facts, sha256_of, verified
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.protocol import Protocol, TrainingProtocol
@@ -73,7 +72,7 @@ def model_digest(model: Path) -> str:
     return sha256_of(verified(model.parent, TRAIN, model.name, "model"))
 
 
-def model_description(spec: specs.TrainSpec) -> dict[str, Any]:
+def model_description(spec: specs.TrainSpec) -> Facts:
     """Return what the file of a model says of it: its specification, without digests of code."""
     options = {name: value for name, value in spec.items() if name != "code"}
     return {"fingerprint": spec["fingerprint"], "spec": options}
@@ -81,7 +80,7 @@ def model_description(spec: specs.TrainSpec) -> dict[str, Any]:
 
 def network_record(
     spec: specs.TrainSpec, model: nn.Module, seconds: float, device: torch.device
-) -> dict[str, Any]:
+) -> Facts:
     """Return the record of a trained or published network."""
     return {
         **environment.run_record(spec, seconds, device),

@@ -14,11 +14,11 @@ from calgrid.metrics.ood import NEIGHBOUR, energy, fit_vim, knn, max_logit, vim
 from calgrid.progress import log
 from calgrid.storage.arrays import Head
 from calgrid.storage.logits import Logits
-from calgrid.storage.schema import RESAMPLE_PLACE
+from calgrid.storage.schema import RESAMPLE_PLACE, Row
 
 Scores = dict[object, tuple[NDArray[np.float64], ...]]
 Features = NDArray[np.float32]
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 #: what a mean over test sets keeps
 AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
 #: largest energy of logarithms of probabilities, in float32
@@ -78,7 +78,7 @@ def of_groups(rows: Rows, groups: Mapping[str, Sequence[str]]) -> Iterator[tuple
                 yield group, found
 
 
-def mean_draws(rows: Rows, shift: str, severity: int) -> dict[str, Any]:
+def mean_draws(rows: Rows, shift: str, severity: int) -> Row:
     """Mean of rows of ``resamples.parquet``, as a row of this ``shift`` and ``severity``."""
     mean = {**rows[0], "shift": shift, "severity": severity}
     for name in ("draws", "pairs"):

@@ -48,6 +48,7 @@ from calgrid.storage.records import (
     INPUTS,
     MODEL,
     PREDICT,
+    Facts,
     Record,
     digest_of,
     listed,
@@ -108,7 +109,7 @@ def predict(
     checkpoints = spec["checkpoints"]
     clock = environment.clock(where)
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = clock()
         for images in (prepared, *shifted.values()):
             images.verify()
@@ -294,7 +295,7 @@ class _Exporter:
             weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
             write_head(path, weight, bias, self.spec["run_fingerprint"])
 
-    def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
+    def split(self, file: KeptFile, name: str, metadata: Facts) -> Logits:
         split = self.prepared.splits[name]
         rows = np.arange(len(split), dtype=np.int32)
         if name == TRAIN_SPLIT and len(rows) > MOST_TRAIN_ROWS:
@@ -315,7 +316,7 @@ class _Exporter:
         )
 
     def family(
-        self, file: KeptFile, family: str, images: Prepared, metadata: dict[str, Any]
+        self, file: KeptFile, family: str, images: Prepared, metadata: Facts
     ) -> Iterator[Logits]:
         """Row groups of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
         everywhere = self.spec["export_features"] in ("all", TRAIN_SPLIT)

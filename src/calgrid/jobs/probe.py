@@ -1,7 +1,6 @@
 """Job ``probe``: a measurement of a trained network, written as a table."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +14,7 @@ from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import MODEL, PROBE
+from calgrid.storage.records import MODEL, PROBE, Facts
 from calgrid.storage.specs import ProbeSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
@@ -48,7 +47,7 @@ def probe(
     measurement = build_probe(chosen["id"], **chosen["options"])
     clock = environment.clock(where)
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         begin = clock()
         prepared.verify()
         # probes use only test images

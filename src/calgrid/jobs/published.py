@@ -3,9 +3,8 @@
 The history has no rows, and the record contains the source of the weights.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pandas as pd
 import torch
@@ -26,7 +25,7 @@ from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import HISTORY, MODEL, TRAIN
+from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
 from calgrid.storage.sources import record
 from calgrid.storage.specs import CheckpointFile, TrainSpec
 from calgrid.storage.tables import write_frame
@@ -53,7 +52,7 @@ def take_weights(
     prepared = open_prepared(data, fingerprint=spec.get("data"))
     clock = environment.clock(where)
 
-    def produce(folder: Path) -> Mapping[str, Any]:
+    def produce(folder: Path) -> Facts:
         prepared.verify()
         begin = clock()
         model, source = _published_network(spec, prepared, data_root)
@@ -74,7 +73,7 @@ def take_weights(
 
 def _published_network(
     spec: TrainSpec, prepared: Prepared, data_root: Path | None
-) -> tuple[Backbone, dict[str, Any]]:
+) -> tuple[Backbone, Facts]:
     """Return the network with its weights, and their source."""
     key = spec["key"]
     check_images(key, read_protocol(spec["protocol"]), prepared)
@@ -101,9 +100,7 @@ def _published_network(
     return model, source
 
 
-def _own_network(
-    spec: TrainSpec, prepared: Prepared, data_root: Path
-) -> tuple[Backbone, dict[str, Any]]:
+def _own_network(spec: TrainSpec, prepared: Prepared, data_root: Path) -> tuple[Backbone, Facts]:
     """Return the network with the weights of the user's file, and their source."""
     name = spec["checkpoint"]["name"]
     path = data_root / name
@@ -117,9 +114,7 @@ def _own_network(
     return model, record(path, name)
 
 
-def _take_checkpoint(
-    model: Backbone, file: CheckpointFile, data_root: Path | None
-) -> dict[str, Any]:
+def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | None) -> Facts:
     """Load a published checkpoint; return its source."""
     if data_root is None:
         raise DataError(

@@ -17,6 +17,7 @@ import numpy as np
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components.metrics import plugin_metrics
+from calgrid.components.options import Options
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins
@@ -61,6 +62,7 @@ from calgrid.storage.schema import (
     RESAMPLE_PLACE,
     RESAMPLES,
     SAME_SHIFT,
+    Row,
 )
 from calgrid.storage.specs import CalibrateSpec, FittedCalibrator
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
@@ -138,8 +140,8 @@ class Result:
     """
 
     order: Order
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    fits: list[dict[str, Any]] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    fits: list[Row] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -323,19 +325,19 @@ class Scorer:
         write_record(record, {**facts, COURSE: course} if trace else facts)
         return Fit(calibrator, {**cost, "cached": False})
 
-    def _key(self, code: str, seed: int, options: Mapping[str, Any], rows: Logits) -> str:
+    def _key(self, code: str, seed: int, options: Options, rows: Logits) -> str:
         """Key of all that :meth:`_fit` receives, and of the code of the calibrator."""
         weight, bias = self.head or (None, None)
         arrays = {"logits": rows.logits, "labels": rows.label, "features": rows.features}
         about = {"code": code, "seed": seed, "options": options}
         return digest_of_arrays({**arrays, "weight": weight, "bias": bias}, about)[:KEY_LENGTH]
 
-    def _fit(self, id: str, seed: int, options: Mapping[str, Any], rows: Logits) -> Calibrator:
+    def _fit(self, id: str, seed: int, options: Options, rows: Logits) -> Calibrator:
         """Fit a calibrator on ``rows``, whose features are distances if it needs these."""
         calibrator = build_calibrator(id, seed=seed, **options)
         return calibrator.fit(rows.logits, rows.label, rows.features, self.head)
 
-    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> dict[str, Any]:
+    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> Row:
         return {
             **self.spec["key"],
             "checkpoint": self.checkpoint,
@@ -375,9 +377,7 @@ class Scorer:
                 self._on_drawn(result, self._base(entry, draw, way), entry, draw)
                 yield result
 
-    def _on_clean(
-        self, result: Result, base: dict[str, Any], entry: FittedCalibrator, fitted: Fit
-    ) -> None:
+    def _on_clean(self, result: Result, base: Row, entry: FittedCalibrator, fitted: Fit) -> None:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         # a calibrator is not scored on the rows that it was fitted on
@@ -408,7 +408,7 @@ class Scorer:
                 bins = confidence_bins(predictions, n_bins).assign(**about)
                 result.rows[BINS] += bins.to_dict("records")
 
-    def _on_ood(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
+    def _on_ood(self, result: Result, base: Row, calibrator: Calibrator) -> None:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
         place = {**base, "split": "ood", "shift": self.family}
         found = resampled_ood(test, shifted, **self._draws) if self._draws else None
@@ -418,7 +418,7 @@ class Scorer:
         if base["calibrator"] == "none":
             self._add_network_scores(result, place)
 
-    def _add_network_scores(self, result: Result, place: dict[str, Any]) -> None:
+    def _add_network_scores(self, result: Result, place: Row) -> None:
         """Add metrics of scores of logits and features, which belong to no calibrator."""
         scores = network_scores(self.family, self.test, self.shifted, self.train, self.head)
         if not scores:
@@ -432,15 +432,13 @@ class Scorer:
         sizes = len(self.test), len(self.shifted)
         self._add(result, place, values, metrics, found, min(sizes), n_shown=sizes[1])
 
-    def _on_shift(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
+    def _on_shift(self, result: Result, base: Row, calibrator: Calibrator) -> None:
         probs = self._predict(calibrator, self.shifted)
         for shift, severity, rows in self.shifted.conditions():
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
             self._add_labelled(result, place, probs[rows], self.shifted.label[rows])
 
-    def _on_drawn(
-        self, result: Result, base: dict[str, Any], entry: FittedCalibrator, draw: int
-    ) -> None:
+    def _on_drawn(self, result: Result, base: Row, entry: FittedCalibrator, draw: int) -> None:
         """Scores of fits on a part of each corruption and severity, or of val and test together,
         which are not cached.
 
@@ -461,9 +459,7 @@ class Scorer:
             where = {**base, "split": split, "shift": shift, "severity": severity}
             self._add_labelled(result, where, self._predict(calibrator, scored), scored.label)
 
-    def _conformal(
-        self, entry: FittedCalibrator, seed: int, base: dict[str, Any]
-    ) -> Iterator[dict[str, Any]]:
+    def _conformal(self, entry: FittedCalibrator, seed: int, base: Row) -> Iterator[Row]:
         """Rows of conformal sets on the rows of the chunk.
 
         A calibrator is fitted on another half of the rows than its sets.
@@ -524,7 +520,7 @@ class Scorer:
     def _add_labelled(
         self,
         result: Result,
-        place: dict[str, Any],
+        place: Row,
         probs: Output | Predictions,
         labels: np.ndarray,
         on_test: bool = False,
@@ -545,7 +541,7 @@ class Scorer:
         self._add(result, place, values, metrics, found, len(labels), deciding=deciding)
 
     def _add_soft(
-        self, result: Result, place: dict[str, Any], probs: Output, distribution: np.ndarray
+        self, result: Result, place: Row, probs: Output, distribution: np.ndarray
     ) -> None:
         bins = {"n_bins": self.statistics["bins"]}
         found = resampled_soft(probs, distribution, **bins, **self._draws) if self._draws else None
@@ -555,7 +551,7 @@ class Scorer:
     def _add(
         self,
         result: Result,
-        place: dict[str, Any],
+        place: Row,
         values: Mapping[str, float],
         metrics: Mapping[str, Metric],
         found: Resampled | None,
@@ -583,9 +579,7 @@ class Scorer:
             result.rows[RESAMPLES] += _draw_rows(place, deciding, metrics)
 
 
-def _draw_rows(
-    base: Mapping[str, Any], found: Resampled, metrics: Mapping[str, Metric]
-) -> list[dict[str, Any]]:
+def _draw_rows(base: Row, found: Resampled, metrics: Mapping[str, Metric]) -> list[Row]:
     """Rows of ``resamples.parquet`` of the metrics with verdicts and enough resamples."""
     place = {"shift": "", "severity": 0, **base}
     rows = []

@@ -5,9 +5,9 @@ test sets of a large setting after the others: rows are ranked and tested within
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 
 from calgrid import __version__
 from calgrid.components.metrics import find_metric
+from calgrid.components.options import Options
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts
 from calgrid.statistics.shifts import mean_intervals
 from calgrid.statistics.summary import summarise_study
 from calgrid.storage.manifest import Manifest, ManifestRun
+from calgrid.storage.records import Facts
 from calgrid.storage.schema import (
     MEAN_SHIFT,
     METRICS,
@@ -71,7 +73,7 @@ def setting_of(run: ManifestRun) -> Setting:
     return key["protocol"], key["dataset"], key["backbone"]
 
 
-def footer_of(manifest: Manifest) -> dict[str, Any]:
+def footer_of(manifest: Manifest) -> Facts:
     """Facts in the footers of the files of a study: its name, the version of calgrid, the number of
     bins, and of each metric its unit and whether lower values are better (null: neither).
     """
@@ -119,7 +121,7 @@ def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
 
 
 def shift_summary(
-    means: pd.DataFrame, options: Mapping[str, Any], resamples: pd.DataFrame | None = None
+    means: pd.DataFrame, options: Options, resamples: pd.DataFrame | None = None
 ) -> tuple[Table, Table]:
     """Summary over seeds of the means of :func:`shift_means` of one setting
     (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts, and its tests; ``options`` of
@@ -131,7 +133,7 @@ def shift_summary(
     return as_table(rows, SHIFT_SUMMARY_COLUMNS), as_table(tests, TEST_COLUMNS)
 
 
-def _summary(folder: Path, options: Mapping[str, Any], setting: Setting) -> tuple[Table, Table]:
+def _summary(folder: Path, options: Options, setting: Setting) -> tuple[Table, Table]:
     of_sets = ("shift", "!=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_sets).to_pandas()
     parts = [
@@ -157,9 +159,7 @@ def _pieces(table: Table) -> Iterator[Table]:
         yield table.filter(piece == which)
 
 
-def _shift_summary(
-    folder: Path, options: Mapping[str, Any], setting: Setting
-) -> tuple[Table, Table]:
+def _shift_summary(folder: Path, options: Options, setting: Setting) -> tuple[Table, Table]:
     table = _rows_of(folder / SHIFT_MEANS, setting)
     if len(table) == 0:
         return table_of_rows([], SHIFT_SUMMARY_COLUMNS), table_of_rows([], TEST_COLUMNS)

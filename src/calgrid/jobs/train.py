@@ -7,7 +7,6 @@ epoch.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -30,7 +29,7 @@ from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import HISTORY, MODEL, TRAIN
+from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
 from calgrid.storage.specs import TrainSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
@@ -68,7 +67,7 @@ def train(
         results[first_stage.parent] = {MODEL: model_digest(first_stage)}
     first = _first_stage_state(spec, first_stage)
 
-    def produce(folder: Path) -> Mapping[str, Any]:
+    def produce(folder: Path) -> Facts:
         prepared.verify()
         trainer = build_trainer(spec, prepared, first, where, folder, resume_every)
         given.check()  # of what is imported now, before a state of it is stored
@@ -144,7 +143,7 @@ def allows_graph(spec: TrainSpec, protocol: TrainingProtocol) -> bool:
 
 def write_outputs(
     folder: Path, spec: TrainSpec, trainer: Trainer, position: TrainingState, device: torch.device
-) -> dict[str, Any]:
+) -> Facts:
     """Write model and history; return the content of the record."""
     last = trainer.states()
     tested = {"last": last, **position.chosen}

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calgrid.plan.plan import Job, Plan
-from calgrid.storage.inputs import Content, listing, record_content
+from calgrid.storage.inputs import listing, record_content
 from calgrid.storage.layout import MADE_FROM, SUMMARIES
-from calgrid.storage.records import CHECKSUM, INPUTS, MODEL
+from calgrid.storage.records import CHECKSUM, INPUTS, MODEL, Facts
 
 MISSING, FORCED = "files of it are missing", "its computation is forced"
 FOLLOWS = "results above it are made again"
@@ -123,7 +123,7 @@ def _why(result: _Result, read: "_Reader") -> str:
     return _why_of_record(result, read.content(path), read)
 
 
-def _why_of_record(result: _Result, content: Content, read: "_Reader") -> str:
+def _why_of_record(result: _Result, content: Facts, read: "_Reader") -> str:
     if CHECKSUM not in content:
         return DAMAGED
     if result.fingerprint and content.get("fingerprint") != result.fingerprint:

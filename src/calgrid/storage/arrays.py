@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from calgrid.errors import StateError
 from calgrid.storage.atomic import parse_json, write_bytes
-from calgrid.storage.records import MEND, check_fingerprint
+from calgrid.storage.records import MEND, Facts, check_fingerprint
 
 #: metadata key of the description, and key of the checksum within it: safetensors writes several
 #: metadata keys in random order
@@ -21,9 +21,7 @@ DESCRIPTION, CHECKSUM = "calgrid", "sha256"
 Head = tuple[np.ndarray, np.ndarray]
 
 
-def write_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]
-) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Facts) -> None:
     """Write arrays and their description atomically; equal content gives equal bytes.
 
     The file is built in memory because only Python's own writing reports a full disk as such.
@@ -58,7 +56,7 @@ def read_arrays(
         raise StateError(f"The {what} {path} is damaged ({error}); {mend}.") from None
 
 
-def digest_of_arrays(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
+def digest_of_arrays(arrays: Mapping[str, Any], description: Facts) -> str:
     """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and the description; None
     is no array.
     """

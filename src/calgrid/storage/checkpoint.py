@@ -12,7 +12,7 @@ from calgrid.errors import StateError
 from calgrid.progress import log
 from calgrid.storage.arrays import read_arrays, write_arrays
 from calgrid.storage.atomic import write_bytes
-from calgrid.storage.records import check_fingerprint
+from calgrid.storage.records import Facts, check_fingerprint
 
 Tensors = dict[str, torch.Tensor]
 #: length of the SHA-256 at the start of a resume state
@@ -20,7 +20,7 @@ DIGEST_BYTES = 32
 
 
 def save_checkpoint(
-    path: Path, states: Mapping[str, Mapping[str, torch.Tensor]], description: Mapping[str, Any]
+    path: Path, states: Mapping[str, Mapping[str, torch.Tensor]], description: Facts
 ) -> None:
     """Write named state dictionaries into one safetensors file, atomically and reproducibly.
 
@@ -54,7 +54,7 @@ def load_checkpoint(
     return states, description
 
 
-def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
+def save_resume_state(path: Path, state: Facts) -> None:
     """Write resume state (tensors, numbers, strings and containers of them) after its SHA-256,
     atomically.
     """

@@ -11,22 +11,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from calgrid.components import copies, fingerprint
 from calgrid.errors import CalgridError, ConfigError, StateError
 from calgrid.storage.layout import MADE_FROM, SUMMARIES, record_of
-from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Record
+from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
 from calgrid.storage.sources import source_digest
 
 #: file of a result -> SHA-256, by the folder of the result
 Results = Mapping[Path, Mapping[str, str]]
-Content = Mapping[str, Any]
 #: keys of records that planning compares
 COMPARED = (CHECKSUM, "fingerprint", FILES, INPUTS)
 
 
-def record_content(path: Path) -> Content:
+def record_content(path: Path) -> Facts:
     """Values of :data:`COMPARED` in a record, without a check of its checksum; empty if it is
     missing or damaged.
 
@@ -91,8 +89,8 @@ class Inputs:
         if self.plugins and not copies.is_intact(Path(self.plugins)):
             raise StateError(f"The copy of plugins {self.plugins} was changed; run again.")
 
-    def recorded(self, folder: Path) -> dict[str, Any]:
-        """Content of the record of a result, which names folders relative to its own."""
+    def recorded(self, folder: Path) -> Facts:
+        """Facts of the record of a result, which names folders relative to its own."""
         return {
             "results": {
                 os.path.relpath(above, folder): dict(files) for above, files in self.results.items()
@@ -111,7 +109,7 @@ NOTHING = Inputs()
 
 
 def listing(
-    folder: Path, parts: Iterable[str] = SUMMARIES, read: Callable[[Path], Content] = record_content
+    folder: Path, parts: Iterable[str] = SUMMARIES, read: Callable[[Path], Facts] = record_content
 ) -> dict[str, str]:
     """SHA-256 of the files of a result, or of some parts of a study, as their records list them
     now; of a record itself, the checksum of its content. Empty without a record.
@@ -131,7 +129,7 @@ def listing(
 
 
 def inputs_now(
-    record: Content, folder: Path, root: Path | None
+    record: Facts, folder: Path, root: Path | None
 ) -> Iterator[tuple[str, str, str | None]]:
     """Yield each input in the record of ``folder``: its name, its SHA-256 as it was read, and that
     of now; None for what is gone.

@@ -23,6 +23,7 @@ from calgrid.storage.records import (
     PREPARE,
     PROBE,
     TRAIN,
+    Facts,
 )
 from calgrid.storage.schema import METRICS
 
@@ -186,7 +187,7 @@ def write_part(call: Call, name: str, write: Callable[[Path, Any, Path], object]
     """
     study = call.out.parents[1]
 
-    def produce(folder: Path) -> dict[str, Any]:
+    def produce(folder: Path) -> Facts:
         if not Path(name).suffix:
             (folder / name).mkdir()
         write(study, call.spec, folder / name)

@@ -33,6 +33,8 @@ WATCH_SECONDS = 90.0
 WAIT_SECONDS = STALE_SECONDS + 2 * WATCH_SECONDS
 POLL_SECONDS = 0.5
 TOKEN_DIGITS = 32
+#: content of a lock file: host, pid, start of the process, SLURM job, token, since
+Owner = Mapping[str, Any]
 
 
 def _process_start(pid: int) -> str:
@@ -49,14 +51,14 @@ def _process_start(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def described(owner: Mapping[str, Any]) -> str:
+def described(owner: Owner) -> str:
     """Return process, host, SLURM job and begin of the owner of a lock, for a message."""
     job = f", SLURM job {owner['slurm_job']}" if owner.get("slurm_job") else ""
     process, host, since = (owner.get(name, "?") for name in ("pid", "host", "since"))
     return f"process {process} on {host}{job} since {since}"
 
 
-def _lives_here(holder: Mapping[str, Any]) -> bool:
+def _lives_here(holder: Owner) -> bool:
     """Whether the owner of a lock of this host is running."""
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
@@ -70,7 +72,7 @@ def _lives_here(holder: Mapping[str, Any]) -> bool:
     return _process_start(pid) == holder.get("process_start", "")
 
 
-def live_owner(path: Path) -> dict[str, Any] | None:
+def live_owner(path: Path) -> Owner | None:
     """Return the owner of a lock (host, pid, slurm_job, since, ...), or None, without writing.
 
     An owner on another host is alive while its heartbeat is younger than ``STALE_SECONDS`` by our
@@ -165,7 +167,7 @@ class OwnerLock:
         if self._read(self.path).get("token") == self.owner["token"]:
             self.path.unlink(missing_ok=True)
 
-    def _refusal(self, holder: dict[str, Any]) -> str:
+    def _refusal(self, holder: Owner) -> str:
         return (
             f"The {self.what} is being written by {described(holder)}; wait for it to end, or stop "
             "it, then run again."
@@ -192,7 +194,7 @@ class OwnerLock:
         finally:
             mine.unlink(missing_ok=True)
 
-    def _take_over(self, path: Path, holder: dict[str, Any], mine: Path) -> bool:
+    def _take_over(self, path: Path, holder: Owner, mine: Path) -> bool:
         """Replace the lock of a dead ``holder`` by ``mine``.
 
         A process first locks the holder's token (a lock that can be taken over in the same way),
@@ -212,14 +214,14 @@ class OwnerLock:
             claim.unlink(missing_ok=True)
 
     @staticmethod
-    def _read(path: Path) -> dict[str, Any]:
+    def _read(path: Path) -> Owner:
         try:
             holder = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return holder if isinstance(holder, dict) else {}
 
-    def _is_alive(self, path: Path, holder: dict[str, Any]) -> bool:
+    def _is_alive(self, path: Path, holder: Owner) -> bool:
         if holder.get("host") == self.owner["host"]:
             return _lives_here(holder)
         # both times come from the file system, so that a wrong clock of one host does not matter

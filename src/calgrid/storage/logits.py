@@ -8,7 +8,7 @@ with all rows of some conditions, so that a family need not fit into memory. Opt
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from calgrid.errors import DataError, row_at
 from calgrid.storage.atomic import parse_json, replacing, require_file
-from calgrid.storage.records import MEND, check_fingerprint
+from calgrid.storage.records import MEND, Facts, check_fingerprint
 
 #: Parquet files up to this size are read with one read call
 SMALL_BYTES = 2**20
@@ -60,7 +60,7 @@ class Logits:
     features: np.ndarray | None = None
     distribution: np.ndarray | None = None
     probabilities: np.ndarray | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Facts = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.index)

@@ -2,11 +2,10 @@
 papers. :meth:`calgrid.plan.plan.Plan.manifest` creates it.
 """
 
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
-from calgrid.storage.records import HIDDEN
+from calgrid.storage.records import HIDDEN, Facts
 from calgrid.storage.specs import Key, NamedComponent
 
 #: keys of a configuration that are of the machine on which it ran
@@ -83,8 +82,8 @@ class Manifest(TypedDict):
     lines: NotRequired[dict[str, str]]
     runs: list[ManifestRun]
     folders: list[str]
-    configuration: dict[str, Any]
-    given: NotRequired[dict[str, Any]]
+    configuration: Facts
+    given: NotRequired[Facts]
     fingerprint: str
 
 
@@ -118,12 +117,12 @@ class PlanFile(TypedDict):
     rows: dict[str, dict[str, str]]
 
 
-def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
+def below_results(manifest: Facts, folder: str) -> PurePosixPath:
     """Path of a folder of a manifest below the folder of all results."""
     return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
 
 
-def of_any_place(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def of_any_place(configuration: Facts) -> dict[str, Any]:
     """The keys of a configuration that mean the same on every machine."""
     return {name: value for name, value in configuration.items() if name not in OF_THE_PLACE}
 

@@ -9,12 +9,11 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from calgrid import __version__
+from calgrid.storage.records import Facts
 
 #: variable with the commit, which the workflow sets for its jobs, so that git is called once
 COMMIT_VARIABLE = "CALGRID_COMMIT"
@@ -37,7 +36,7 @@ def describe(*packages: str) -> dict[str, str]:
     }
 
 
-def job_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
+def job_record(facts: Facts, begin: float, *packages: str) -> Facts:
     """Return the record of a job without a network: its inputs and results, environment, seconds
     and memory.
 

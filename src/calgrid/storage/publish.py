@@ -13,15 +13,14 @@ replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.records import FILES, INPUTS, Record, listed, write_record
+from calgrid.storage.records import FILES, INPUTS, Facts, Record, listed, write_record
 
 #: Unix time at which a user forced jobs; results that were completed before it are computed again
 FORCED = "CALGRID_FORCED"
@@ -31,7 +30,7 @@ KEPT_SECONDS = 1.0
 #: what the resume state in a working folder was made from
 INPUTS_FILE = "inputs.json"
 
-Produce = Callable[[Path], Mapping[str, Any]]
+Produce = Callable[[Path], Facts]
 
 
 def make_result(
@@ -131,7 +130,7 @@ def replace_files(
     return True
 
 
-def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str, Any]) -> bool:
+def _is_complete(folder: Path, record: str, fingerprint: str, read: Facts) -> bool:
     """Whether a folder has an intact record with this fingerprint and these inputs, and intact
     files.
     """
@@ -143,7 +142,7 @@ def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str,
     return same and not found.damaged()
 
 
-def _is_of(record: Record, read: Mapping[str, Any]) -> bool:
+def _is_of(record: Record, read: Facts) -> bool:
     """Whether a record is of these results and files; code counts in fingerprints, as what it does
     and not by the names of its modules.
     """
@@ -151,7 +150,7 @@ def _is_of(record: Record, read: Mapping[str, Any]) -> bool:
     return all(found.get(key) == read[key] for key in ("results", "files"))
 
 
-def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -> bool:
+def _is_current(study: Path, record: Path, name: str, read: Facts) -> bool:
     """Whether intact files of a study are those of this record alone, and of these inputs."""
     if list(record.parent.glob(f"{name}-*.json")) != [record] or not read["results"]:
         return False
@@ -162,7 +161,7 @@ def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -
     return _is_of(found, read) and not found.damaged()
 
 
-def _begin(partial: Path, record: str, read: Mapping[str, Any]) -> None:
+def _begin(partial: Path, record: str, read: Facts) -> None:
     """Make the working folder, without resume state from other inputs."""
     state, read = partial / INPUTS_FILE, {**read, "code": {}, "plugins": ""}
     with contextlib.suppress(DataError, OSError):
@@ -183,7 +182,7 @@ def _is_forced(record: Path) -> bool:
 def _write_record(
     folder: Path,
     record: str,
-    content: Mapping[str, Any],
+    content: Facts,
     outputs: Sequence[str],
     optional: Sequence[str],
 ) -> None:

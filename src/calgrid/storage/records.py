@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import read_json, write_json
 
+#: content of a record, or of the footer of a file: key -> JSON-like value
+Facts = Mapping[str, Any]
 #: folder with the records of a study, in its folder
 HIDDEN = ".calgrid"
 #: file names of the records of jobs
@@ -53,7 +55,7 @@ def digest_of(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_record(path: Path, content: Mapping[str, Any], indent: int | None = 2) -> None:
+def write_record(path: Path, content: Facts, indent: int | None = 2) -> None:
     """Write a JSON file with a checksum of its content; ``indent`` as in ``write_json``."""
     plain = json.loads(json.dumps(dict(content)))  # as read later: no tuples, keys are strings
     write_json(path, {**plain, CHECKSUM: digest_of(plain)}, indent)
@@ -76,7 +78,7 @@ def read_record(path: Path, what: str = "record") -> dict[str, Any]:
     return content
 
 
-def outside(content: Mapping[str, Any]) -> str | None:
+def outside(content: Facts) -> str | None:
     """First listed file of a record that is not below its folder, or not on every system."""
     for name in content.get(FILES, {}):
         path = PurePosixPath(name)
@@ -85,9 +87,7 @@ def outside(content: Mapping[str, Any]) -> str | None:
     return None
 
 
-def check_fingerprint(
-    facts: Mapping[str, Any], expected: str | None, what: str, mend: str = MEND
-) -> None:
+def check_fingerprint(facts: Facts, expected: str | None, what: str, mend: str = MEND) -> None:
     """Raise StateError unless ``facts`` have the expected fingerprint; None accepts any.
 
     The message names the file, ``what`` with its path, and how to ``mend`` it.
@@ -121,7 +121,7 @@ class Record:
 
     root: Path
     name: str
-    content: Mapping[str, Any]
+    content: Facts
 
     @classmethod
     def read(cls, root: Path, name: str) -> "Record":

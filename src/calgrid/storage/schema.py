@@ -3,8 +3,11 @@
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 Columns = Mapping[str, str]
+#: a row of a table: column -> value
+Row = dict[str, Any]
 
 #: runs with equal values in these columns are compared with each other
 SETTING = ("protocol", "dataset", "backbone")

@@ -4,8 +4,9 @@
 the stage's result.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import Literal, NotRequired, TypedDict, TypeVar
+
+from calgrid.components.options import Options
 
 #: views of an image over which predictions are averaged
 Views = Literal["one", "mirror", "mirror_translate"]
@@ -27,7 +28,7 @@ class Component(TypedDict):
     """A registered component with all its hyper-parameters."""
 
     id: str
-    options: dict[str, Any]
+    options: Options
 
 
 class NamedComponent(Component):
@@ -77,9 +78,9 @@ class ConfiguredData(TypedDict):
 
     image_set: str
     kind: str
-    options: dict[str, Any]
+    options: Options
     sources: dict[str, str]
-    info: dict[str, Any]
+    info: Options
     fingerprint: str
 
 
@@ -103,7 +104,7 @@ class TrainSpec(TypedDict):
     """
 
     key: Key
-    protocol: dict[str, Any]
+    protocol: Options
     procedure: Component
     data: str
     first_stage: FirstStage | None
@@ -157,7 +158,7 @@ class ExternalSpec(TypedDict):
     """
 
     key: Key
-    external: Mapping[str, Any]
+    external: Options
     sources: list[str]
     fingerprint: str
 
@@ -214,7 +215,7 @@ class CalibrateSpec(TypedDict):
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]
-    statistics: dict[str, Any]
+    statistics: Options
     run_fingerprint: str
     logits: dict[str, str]
     label_counts: LabelCounts | None

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import METADATA_KEY, count_groups, read_metadata, read_table
-from calgrid.storage.records import check_fingerprint
+from calgrid.storage.records import Facts, check_fingerprint
+from calgrid.storage.schema import Row
 
 Table: TypeAlias = pa.Table
 #: stored types of columns, by their pandas names
@@ -35,7 +36,7 @@ PIECE_ROWS, PIECE_BYTES = 2**17, 2**25
 def write_frame(
     path: Path,
     frame: pd.DataFrame,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Facts | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> None:
     """Write a data frame atomically; strings are dictionary-encoded, the index is dropped.
@@ -49,7 +50,7 @@ def write_frame(
         pq.write_table(table, temporary, **_options(table.schema))
 
 
-def _footer(metadata: Mapping[str, Any] | None) -> dict[bytes, str] | None:
+def _footer(metadata: Facts | None) -> dict[bytes, str] | None:
     return {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
 
 
@@ -75,7 +76,7 @@ class TableWriter:
     A smaller table has the same bytes as with :func:`write_frame`, which has the same ``metadata``.
     """
 
-    def __init__(self, path: Path, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, metadata: Facts | None = None) -> None:
         self._path = path
         self._footer = _footer(metadata)
         self._pieces: list[pa.Table] = []
@@ -106,7 +107,7 @@ class TableWriter:
 
 
 @contextlib.contextmanager
-def writing(path: Path, metadata: Mapping[str, Any] | None = None) -> Iterator[TableWriter]:
+def writing(path: Path, metadata: Facts | None = None) -> Iterator[TableWriter]:
     """Write a table in chunks, atomically; ``metadata`` as of :func:`write_frame`."""
     with replacing(path) as temporary:
         writer = TableWriter(temporary, metadata)
@@ -247,7 +248,7 @@ def read_result(
         ) from None
 
 
-def table_of_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
+def table_of_rows(rows: Sequence[Row], columns: Mapping[str, str]) -> Table:
     """Return rows as a table with the given columns and types (``KINDS``); absent keys become
     missing values.
     """

@@ -8,10 +8,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
@@ -328,7 +328,7 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
 
 
 def check_training_images(
-    key: RunKey, protocol: TrainingProtocol, info: Mapping[str, Any], where: str
+    key: RunKey, protocol: TrainingProtocol, info: Options, where: str
 ) -> None:
     """Check that a data set has training images, which stay encoded for ``resized_crop``."""
     if info.get("evaluation_only", False):

@@ -16,6 +16,7 @@ from typing import Any
 
 from calgrid.class_names import as_names
 from calgrid.components import registry
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, located
 from calgrid.storage.layout import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
@@ -48,9 +49,7 @@ class DatasetCatalog:
     options : all options of each configured data set.
     """
 
-    def __init__(
-        self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None
-    ) -> None:
+    def __init__(self, configured: Mapping[str, Options], data_root: str | None = None) -> None:
         self.configured, self.data_root = configured, data_root
         self.options: dict[str, dict[str, Any]] = {}
         self._descriptions: dict[str, registry.Description] = {}
@@ -125,13 +124,13 @@ class DatasetCatalog:
         """Group of classes -> number of its classes, the first ones first; empty without groups."""
         return self._known(name).get("class_groups", {})
 
-    def _known(self, name: str) -> Mapping[str, Any]:
+    def _known(self, name: str) -> Options:
         """Facts of a data set; of predictions, its name need not be known."""
         known = name in self._descriptions or name in registry.descriptions("dataset")
         return self.describe(name).info if known else {}
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
-    def definition(self, image_set: str) -> Mapping[str, Any]:
+    def definition(self, image_set: str) -> Options:
         """Return what determines the prepared arrays of a configured data set: ``kind``,
         ``options`` and ``sources``; empty for a registered one.
 
@@ -312,7 +311,7 @@ class DatasetCatalog:
         name: str,
         base: registry.Description,
         options: dict[str, Any],
-        info: Mapping[str, Any],
+        info: Options,
     ) -> None:
         self.options[name] = options
         self._descriptions[name] = dataclasses.replace(
@@ -345,7 +344,7 @@ def _is_kind(component: registry.Description) -> bool:
     return bool(component.info.get("configurable", False))
 
 
-def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _options(entry: Options) -> dict[str, Any]:
     """Options of the kind in an entry of the configuration."""
     return {
         key: value
@@ -358,7 +357,7 @@ def _joined(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*first, *second]))
 
 
-def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _info_like(entry: Options, where: str) -> Options:
     """Facts of the registered data set in ``like``; empty without."""
     if "like" not in entry:
         return {}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located
 from calgrid.storage.layout import SPLITS, Layout, RunKey, head_file, logits_file
 from calgrid.storage.manifest import below_results, plans
@@ -62,9 +62,7 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
     )
 
 
-def _only(
-    asked: NamedRun, plan: Mapping[str, Any], where: str
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _only(asked: NamedRun, plan: Options, where: str) -> tuple[Options, Options]:
     """Names of the only run that is asked for, with its checkpoint, and its entry in the
     manifest.
     """

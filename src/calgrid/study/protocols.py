@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.components import registry
+from calgrid.components.options import Options
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError, check_ids, unknown_id
 from calgrid.study.yaml_files import read_mapping
@@ -35,7 +36,7 @@ class ProtocolCatalog:
     ``variants`` maps names to {"base": id, key: value, ...}; see :func:`merge`.
     """
 
-    def __init__(self, home: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, home: Path, variants: Mapping[str, Options]) -> None:
         self.variants = variants
         paths = sorted((home / "config" / "protocols").glob("*.yaml"))
         self.files = {path.stem: path for path in paths}
@@ -98,7 +99,7 @@ def described(protocol: Protocol) -> str:
     return ", ".join(parts)
 
 
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Options, change: Options) -> dict[str, Any]:
     """Return ``base`` updated with ``change``; nested mappings are merged.
 
     A schedule with a name replaces that of ``base``: milestones and warm-up of another schedule do
@@ -114,7 +115,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _inherited(words: Collection[str], options: Mapping[str, Any]) -> Iterator[str]:
+def _inherited(words: Collection[str], options: Options) -> Iterator[str]:
     """Lines of a file for the options whose names are among some words."""
     for name, value in options.items():
         if isinstance(value, Mapping):
@@ -123,7 +124,7 @@ def _inherited(words: Collection[str], options: Mapping[str, Any]) -> Iterator[s
             yield f"'{name}: {value}'"
 
 
-def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
+def _resolved(options: Options, where: str) -> Protocol:
     """Check the options of a protocol, and fill in the defaults."""
     protocol: Protocol
     if options.get("weights") in SOURCES:

@@ -15,10 +15,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
+from calgrid.components.options import Options
 from calgrid.components.registry import METHODS
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, RunKey
@@ -32,7 +33,7 @@ PLAIN = "ce"
 #: procedure of a method that is only a loss
 STANDARD = "standard"
 #: fact ``losses`` of a one-stage procedure -> test of a loss, and reason for a refusal
-COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
+COMBINATIONS: Mapping[str, tuple[Callable[[Options], bool], str]] = {
     "any": (lambda info: True, ""),
     "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
     "stateless": (
@@ -61,7 +62,7 @@ class ComponentCatalog:
     ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
-    def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, kind: str, variants: Mapping[str, Options]) -> None:
         self.kind, self.variants = kind, variants
         self.kinds = METHODS if kind == "method" else (kind,)  # in the registry
         self.registered = registered_methods() if kind == "method" else registry.descriptions(kind)
@@ -101,7 +102,7 @@ class ComponentCatalog:
 class CalibratorCatalog(ComponentCatalog):
     """Calibrators and variants of them."""
 
-    def __init__(self, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, variants: Mapping[str, Options]) -> None:
         full = {
             name: {**variant, "base": registry.calibrator_with(variant["base"], variant)}
             for name, variant in variants.items()
@@ -117,8 +118,9 @@ class CalibratorCatalog(ComponentCatalog):
     def resolve(self, name: str, where: str) -> Calibrator:
         """Return a calibrator with all options except its seed."""
         base, component = self.base(name, where), self.named(name, where)
-        component["options"].pop("seed", None)
-        return {**component, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
+        options = {key: value for key, value in component["options"].items() if key != "seed"}
+        facts = {"stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
+        return cast(Calibrator, {**component, "options": options, **facts})
 
 
 class MethodParts(NamedTuple):
@@ -139,9 +141,9 @@ class Method:
 
     id: str
     procedure: str
-    procedure_options: Mapping[str, Any]
+    procedure_options: Options
     loss: str
-    loss_options: Mapping[str, Any]
+    loss_options: Options
     #: method whose checkpoint a second stage starts from
     first_stage: str | None = None
 
@@ -160,7 +162,7 @@ class MethodCatalog(ComponentCatalog):
 
     def __init__(
         self,
-        variants: Mapping[str, Mapping[str, Any]],
+        variants: Mapping[str, Options],
         overrides: Iterable[Override],
         datasets: DatasetCatalog,
     ) -> None:
@@ -264,7 +266,7 @@ class MethodCatalog(ComponentCatalog):
         dataset = self.datasets.defaults_of(key.dataset)
         return base.resolve(values, dataset, key.backbone, f"method '{key.method or name}'")
 
-    def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
+    def _check_for_any_method(self, name: str, values: Options, where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its
         value.
         """
@@ -342,7 +344,7 @@ class ExternalRun(Predicted):
     """
 
     root: Path
-    external: Mapping[str, Any]
+    external: Options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, DataError, located
 from calgrid.progress import warn
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
@@ -79,7 +80,7 @@ def check_plugins(study: Study) -> None:
 
 def _check_losses(study: Study) -> None:
     """Compute the losses of plugins, each with all its options, on an example."""
-    checked: list[tuple[str, int, Mapping[str, Any]]] = []
+    checked: list[tuple[str, int, Options]] = []
     for key, run in study.trained.items():
         n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
         loss = run.method.loss, n_classes, run.method.loss_options
@@ -89,7 +90,7 @@ def _check_losses(study: Study) -> None:
             checked.append(loss)
 
 
-def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
+def _check_loss(id: str, n_classes: int, options: Options) -> None:
     """Compute a loss, its gradient and its end of an epoch on random logits: all must be finite."""
     import torch  # noqa: PLC0415  (jobs of Snakemake's environment are planned without it)
 

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from calgrid.components import plugins, registry
+from calgrid.components.options import Options
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError, check_ids, unknown_id
 from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
@@ -63,7 +63,7 @@ class Study:
         only tests differently.
     """
 
-    def __init__(self, config: Mapping[str, Any], home: Path) -> None:
+    def __init__(self, config: Options, home: Path) -> None:
         self.home = Path(home)
         self.config = validated(Config, self._with_files(config), "configuration")
         plugins.use(self.config.plugins, isolate=True)
@@ -105,7 +105,7 @@ class Study:
         self.runs: dict[RunKey, Predicted] = {**self.trained, **self.ensembles, **self.external}
         self._check_questions()
 
-    def _with_files(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_files(self, config: Options) -> Options:
         """The configuration with what it includes, and with the names in files of backbones."""
         if not isinstance(config, Mapping):
             return config

@@ -1,12 +1,12 @@
 """Strict reading of YAML files; an error message gives the line of the mistake."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids
 
 MERGE = "tag:yaml.org,2002:merge"
@@ -139,7 +139,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
     return read_mapping(path, f"The configuration {path}")
 
 
-def with_plugins(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def with_plugins(config: Options, file: Path) -> dict[str, Any]:
     """The configuration in which plugins that are not in the working directory, but beside its
     file, have their paths there: relative ones, the same for each process of a call.
     """
@@ -158,7 +158,7 @@ def here_or_ours(path: str, home: Path) -> Path:
     return Path(path) if Path(path).exists() else home / path
 
 
-def with_include(config: Mapping[str, Any], home: Path) -> dict[str, Any]:
+def with_include(config: Options, home: Path) -> dict[str, Any]:
     """The configuration with the entries of the file in ``include``; its own replace those of the
     same name.
 
