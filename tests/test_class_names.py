@@ -2,7 +2,7 @@
 
 import pytest
 
-from calgrid.class_names import first_difference, in_order_of_numbers, is_other_order
+from calgrid.class_names import first_difference, in_order_of_numbers, is_other_order, unlike
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,9 @@ def test_the_first_difference_of_two_orders_is_named():
     assert not is_other_order(["a", "b"], ("a", "b"))
     assert not is_other_order(["a", "d"], ("a", "b"))
     assert first_difference("acb", "abc") == "class 1 is 'c' instead of 'b'"
+
+
+def test_a_name_that_looks_like_a_known_one_is_told_apart():
+    said = unlike(["caf\u00e9"], ["tea", "cafe\u0301"])
+    assert said == r" ('caf\xe9' and 'cafe\u0301' look the same: rename one of them)"
+    assert unlike(["coffee"], ["tea"]) == ""

@@ -464,4 +464,4 @@ def test_errors_are_red_in_a_terminal_that_wants_colours(monkeypatch):
         assert main(["metrics", "nothing.npz"]) == 2
         said.append(sys.stderr.getvalue())
     assert said[0].startswith("\033[31mcalgrid metrics:\033[0m ")
-    assert said[1].startswith("Warning: ")
+    assert said[1].startswith("calgrid metrics: ")

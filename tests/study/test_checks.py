@@ -234,6 +234,10 @@ TOP_LEVEL = [
         ],
     ),
     (
+        protocol(epochs=5),
+        ["it inherits 'schedule: {milestones: [40, 50]}' from 'digits'", "under protocols.p"],
+    ),
+    (
         protocol(schedule={"milestones": [50, 40]}),
         ["protocol 'p': schedule.milestones must ascend, got [50, 40]"],
     ),

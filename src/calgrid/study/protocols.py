@@ -64,12 +64,12 @@ class ProtocolCatalog:
             except ConfigError as error:
                 words = {*re.findall(r"\w+", str(error))} - {*re.findall(r"\w+", str(change))}
                 lines = list(_inherited(words, base))
-                said = (
-                    f" It inherits {' and '.join(lines)} from '{of}': write "
-                    f"{'that line with its' if len(lines) == 1 else 'those lines with their'} own "
-                    f"value under protocols.{name}."
-                )
-                raise ConfigError(f"{error}{said if lines else ''}") from None
+                if not lines:
+                    raise
+                raise ConfigError(
+                    f"{str(error).removesuffix('.')}; it inherits {' and '.join(lines)} from "
+                    f"'{of}': write such a line with a value of its own under protocols.{name}."
+                ) from None
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
 
