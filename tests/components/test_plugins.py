@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.workflow.dag import examples
 
-from calgrid.backbones.catalogue import measured
+from calgrid.backbones.trial import check_images
 from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
 from calgrid.components.fingerprint import code_digests
 from calgrid.errors import ConfigError
-from calgrid.study.slow_checks import check_plugins
+from calgrid.study.slow_checks import check_networks, check_plugins
 from calgrid.study.study import Study
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
@@ -53,7 +53,7 @@ from calgrid.backbones import Backbone
 from calgrid.components.registry import register
 
 
-@register(source="a paper", label="Flat", image_size=SIDE)
+@register(source="a paper", label="Flat")
 class Flat(Backbone):
     def __init__(self, num_classes):
         super().__init__([nn.Linear(16, 16)], nn.Flatten(), 3 * 16 * 16, num_classes)
@@ -192,28 +192,15 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
     assert loaded == ["imported", "Mine"]
 
 
-def test_a_network_for_one_size_is_refused_for_others_before_any_job(
+def test_a_network_that_does_not_take_the_images_is_refused_before_any_job(
     write, make_config, home, refuses
 ):
-    write("mine_g/backbones/flat.py", BACKBONE.replace("SIDE", "16"))
-    info = measured("flat").info
-    assert (info["min_size"], info["max_size"], info["num_features"]) == (16, 16, 768)
-    assert info["parameters"] == {10: (16 * 16 + 16) + (768 * 10 + 10)}
-    assert info["macs"] == 3 * 16 * 16 * 16 + 768 * 10
+    write("mine_g/backbones/flat.py", BACKBONE)
     folder = str(plugins.in_use()[0].folder)
-    with refuses(
-        ConfigError, "backbone 'flat' takes images of 16x16 pixels only, and these have 8x8"
-    ):
-        Study(make_config({"backbones": ["flat"]}, plugins=[folder]), home)
-
-
-def test_a_network_that_does_not_take_its_images_is_refused_before_any_job(write, refuses):
-    write("mine_h/backbones/flat.py", BACKBONE.replace("SIDE", "32"))
-    with refuses(
-        ConfigError,
-        "mine_h/backbones/flat.py: a network for 10 classes and images of 32x32 pixels fails",
-    ):
-        measured("flat")
+    check_images("flat", 10, (16, 16))
+    study = Study(make_config({"backbones": ["flat"]}, plugins=[folder]), home)
+    with refuses(ConfigError, "Backbone 'flat' does not take images of 8x8 pixels (RuntimeError: "):
+        check_networks(study)
 
 
 @pytest.mark.parametrize(

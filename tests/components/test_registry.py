@@ -51,7 +51,7 @@ from calgrid.backbones import Backbone
 from calgrid.components.registry import register
 
 
-@register(source="a paper", label="Mine", image_size=32)
+@register(source="a paper", label="Mine", min_size=32)
 class Mine(Backbone):
     """A backbone of our own."""
 '''
@@ -405,14 +405,13 @@ def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_pl
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ("pretrained=False", ["needs the fact image_size", "/base.py)."]),
-        ("image_size=32, pretrained=True", ["needs the fact parameters"]),
-        ("image_size=32, mac=10**7", ["Unknown fact 'mac'", "did you mean 'macs'?"]),
+        ("min_size=32, pretrained=True", ["needs the fact parameters", "/base.py)."]),
+        ("min_sizes=32", ["Unknown fact 'min_sizes'", "did you mean 'min_size'?"]),
     ],
 )
-def test_a_backbone_says_what_jobs_are_sized_by(package, refuses, given, parts):
+def test_wrong_facts_of_a_backbone_are_refused(package, refuses, given, parts):
     (package / "backbones").mkdir()
-    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("image_size=32", given))
+    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("min_size=32", given))
     with refuses(ConfigError, "calgrid/backbones/mine.py", *parts):
         registry.describe("backbone", "mine")
 

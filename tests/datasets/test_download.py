@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from calgrid.datasets import downloads
-from calgrid.datasets.downloads import download, download_pinned
+from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 
 CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
@@ -276,11 +276,11 @@ def test_a_checksum_of_which_the_first_digits_are_published(server, file, tmp_pa
 
 def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp_path, refuses):
     file = {"name": "data.tar", "url": server.url}
-    path = download_pinned(file, tmp_path)
+    path = download(file, tmp_path)
     digest = hashlib.sha256(CONTENT).hexdigest()
     assert path.read_bytes() == CONTENT
     assert (tmp_path / "data.tar.sha256").read_text() == f"{digest}  data.tar\n"
-    assert download_pinned(file, tmp_path) == path
+    assert download(file, tmp_path) == path
     assert len(server.requests) == 1
     path.write_bytes(b"another content")
     with refuses(
@@ -289,11 +289,11 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
         f"of {digest}",
         "put the old file back",
     ):
-        download_pinned(file, tmp_path)
+        download(file, tmp_path)
     path.unlink()
     server.plan = [lambda handler: answer(handler, b"x" * 100)]
     with refuses(DataError, "is not the published file", digest):
-        download_pinned(file, tmp_path)
+        download(file, tmp_path)
     assert not path.exists()
 
 
@@ -303,16 +303,16 @@ def test_a_file_that_was_brought_is_recorded_too(tmp_path, refuses):
         {"name": "data.tar", "url": "https://example.org/data.tar"},
         tmp_path / "data.tar.sha256",
     )
-    download_pinned(file, tmp_path)
+    download(file, tmp_path)
     assert hashlib.sha256(CONTENT).hexdigest() in note.read_text()
     note.write_text("")
     with refuses(DataError, "data.tar.sha256 does not begin with a SHA-256", "remove it to trust"):
-        download_pinned(file, tmp_path)
+        download(file, tmp_path)
 
 
 def test_a_missing_file_without_a_checksum_is_one_sentence(server, tmp_path, refuses):
     server.plan = [refuse(404)]
     file = {"name": "data.tar", "url": server.url}
     with refuses(DataError, "HTTP 404", "put data.tar (no published checksum) from", "by hand"):
-        download_pinned(file, tmp_path)
+        download(file, tmp_path)
     assert not (tmp_path / "data.tar.sha256").exists()

@@ -157,17 +157,14 @@ class ThreeLevelResNet(Backbone):
     networks.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        blocks_per_level: int,
-        width: int = 1,
-        shortcut: Shortcut = projection,
-    ) -> None:
-        widths = [width * channels for channels in WIDTHS]
-        stages = stem_and_levels(
-            BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths), shortcut
-        )
+    blocks_per_level: int
+    width = 1
+    shortcut: Shortcut = staticmethod(projection)
+
+    def __init__(self, num_classes: int) -> None:
+        widths = [self.width * channels for channels in WIDTHS]
+        blocks = [self.blocks_per_level] * len(widths)
+        stages = stem_and_levels(BasicBlock, WIDTHS[0], widths, blocks, self.shortcut)
         super().__init__(stages, global_pool(), widths[-1], num_classes)
         he_normal_(self)
 
@@ -182,15 +179,17 @@ class FourLevelResNet(Backbone):
     convolutions are drawn as He et al. propose.
     """
 
-    def __init__(
-        self, num_classes: int, block: Block, blocks: Sequence[int], quarters: bool = False
-    ) -> None:
-        stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
+    block: Block = Bottleneck
+    blocks: tuple[int, ...]
+    quarters = False
+
+    def __init__(self, num_classes: int) -> None:
+        stages = stem_and_levels(self.block, FOUR_WIDTHS[0], FOUR_WIDTHS, self.blocks)
         pool = global_pool()
-        num_features = block.expansion * FOUR_WIDTHS[-1]
-        if quarters:
+        num_features = self.block.expansion * FOUR_WIDTHS[-1]
+        if self.quarters:
             pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten())
             num_features *= 4
         super().__init__(stages, pool, num_features, num_classes)
-        if quarters:
+        if self.quarters:
             he_normal_(self)

@@ -19,7 +19,6 @@ FACTS: dict[str, Any] = {
     "source": "Jordan, 94% on CIFAR-10 in 3.29 Seconds on a Single GPU, arXiv 2404.00498; "
     "github.com/KellerJordan/cifar10-airbench legacy/airbench94.py",
     "pretrained": False,
-    "image_size": 32,
     "min_size": 9,
 }
 #: side of the squares of pixels that the first layer whitens, and values in one
@@ -124,9 +123,6 @@ class AirBench(Backbone):
     id="airbench24",
     label="AirBench-24",
     parameters={10: 281_338},
-    num_features=96,
-    macs=19_966_560,
-    activations=160_896,
     **FACTS,
 )
 class AirBench24(AirBench):
@@ -139,9 +135,6 @@ class AirBench24(AirBench):
     id="airbench32",
     label="AirBench-32",
     parameters={10: 497_226},
-    num_features=128,
-    macs=33_066_272,
-    activations=206_840,
     **FACTS,
 )
 class AirBench32(AirBench):
@@ -154,9 +147,6 @@ class AirBench32(AirBench):
     id="airbench64",
     label="AirBench-64",
     parameters={10: 1_971_338},
-    num_features=256,
-    macs=118_147_360,
-    activations=390_616,
     **FACTS,
 )
 class AirBench64(AirBench):

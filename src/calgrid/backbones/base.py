@@ -21,23 +21,13 @@ class Network(nn.Module):
 class Backbone(Network):
     """A classifier written as ``head(pool(stages(x)))``.
 
-    What a backbone's file declares in ``@register``, as literals:
+    Facts in ``@register``, as literals:
 
     - ``label`` : its name in tables;
-    - ``image_size`` : side in pixels of the images that ``macs`` and ``activations`` are about.
-
-    What it may declare, and is counted on the meta device where it does not:
-
-    - ``parameters`` : number of classes -> trainable parameters, for at least one number of
-      classes;
-    - ``num_features`` : d;
-    - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the
-      backward pass;
-    - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where
-      there is one.
-
-    With ``pretrained=True``, which says that it has published weights to start from, ``parameters``
-    must be given for their number of classes.
+    - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, if there
+      is one; a network without this fact is tried with images of its data set before any job;
+    - ``pretrained`` : True if it has published weights to start from; ``parameters`` is then
+      needed: number of classes of these weights -> trainable parameters.
 
     Attributes
     ----------

@@ -1,14 +1,12 @@
 """Facts of backbones without building them: existence, size, supported image sizes."""
 
-import dataclasses
 import difflib
 import functools
 import importlib.util
 import re
 from pathlib import Path
-from types import MappingProxyType
 
-from calgrid.components import plugins, registry
+from calgrid.components import registry
 from calgrid.errors import ConfigError
 
 #: nothing here changes a number of a result (calgrid.components.fingerprint)
@@ -18,8 +16,6 @@ NEUTRAL = True
 TIMM_MODEL = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)
 #: names of weights of a model, the part after the dot of ``resnet50.a1_in1k``
 TIMM_WEIGHTS = re.compile(r"""["'](\w+)\.(\w+)["']\s*:""")
-#: facts that are measured if a file does not declare them
-MEASURED = ("parameters", "num_features", "min_size", "macs", "activations")
 #: names that a message suggests
 NEAR = 3
 
@@ -38,29 +34,6 @@ def describe(id: str, where: str = "") -> registry.Description:
     if component.info["library"]:
         check_timm_name(id.partition("/")[2], where)
     return component
-
-
-@plugins.cached
-def measured(id: str, where: str = "") -> registry.Description:
-    """Return the specification of :func:`describe` with missing facts measured, which needs torch.
-
-    Raises
-    ------
-    ConfigError : there is no such backbone, or it cannot be built or does not take the images that
-        it names.
-    """
-    component = describe(id, where)
-    if component.info["library"] or all(name in component.info for name in MEASURED):
-        return component
-    # a conda environment of Snakemake alone has no torch; jobs have others
-    if importlib.util.find_spec("torch") is None:
-        return component
-    from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
-
-    facts = measure(
-        registry.load("backbone", id), component.info["image_size"], plugins.shown(component.module)
-    )
-    return dataclasses.replace(component, info=MappingProxyType({**facts, **component.info}))
 
 
 def check_image_size(component: registry.Description, height: int, width: int, where: str) -> None:

@@ -50,12 +50,8 @@ def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     source="Page, How to Train Your ResNet, 2018 (DAWNBench CIFAR-10); a quarter of its widths",
     label="ResNet-9",
     parameters={10: 412_954},
-    num_features=128,
     pretrained=False,
-    image_size=32,
     min_size=1,
-    macs=24_036_608,
-    activations=202_672,
 )
 class ResNet9(Backbone):
     """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths

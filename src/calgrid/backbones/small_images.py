@@ -5,7 +5,6 @@ Those of the line of torrvision/focal_calibration differ from networks of the sa
 each says how. The ImageNet networks with torchvision's weights are in ``imagenet.py``.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from calgrid.backbones._resnet import (
     BasicBlock,
-    Bottleneck,
     FourLevelResNet,
     ThreeLevelResNet,
     conv3x3,
@@ -32,11 +30,9 @@ RESNET_TINY = (
     "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
 )
 #: facts of networks that take images of any size, and of those for 64x64 images
-SMALL: dict[str, Any] = {"pretrained": False, "image_size": 32, "min_size": 1}
+SMALL: dict[str, Any] = {"pretrained": False, "min_size": 1}
 TINY_IMAGENET: dict[str, Any] = {
     "pretrained": False,
-    "num_features": 8192,
-    "image_size": 64,
     "min_size": 64,
     "max_size": 64,
 }
@@ -47,16 +43,13 @@ TINY_IMAGENET: dict[str, Any] = {
     source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2, n = 1",
     label="ResNet-8",
     parameters={10: 75_290},
-    num_features=64,
     **SMALL,
-    macs=12_239_488,
-    activations=150_832,
 )
 class ResNet8(ThreeLevelResNet):
     """Residual network of 8 layers, widths 16-32-64, option-A shortcuts."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, blocks_per_level=1, shortcut=padded_shortcut)
+    blocks_per_level = 1
+    shortcut = staticmethod(padded_shortcut)
 
 
 @register(
@@ -64,10 +57,7 @@ class ResNet8(ThreeLevelResNet):
     source="He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2, n = 3",
     label="ResNet-20",
     parameters={10: 272_474, 100: 278_324},
-    num_features=64,
     **SMALL,
-    macs=40_813_184,
-    activations=380_656,
 )
 class ResNet20(ThreeLevelResNet):
     """Residual network of 20 layers, widths 16-32-64.
@@ -77,8 +67,7 @@ class ResNet20(ThreeLevelResNet):
     without parameters (269,722).
     """
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, blocks_per_level=3)
+    blocks_per_level = 3
 
 
 @register(
@@ -86,10 +75,7 @@ class ResNet20(ThreeLevelResNet):
     source=RESNET,
     label="ResNet-18",
     parameters={10: 11_173_962, 100: 11_220_132},
-    num_features=512,
     **SMALL,
-    macs=555_422_720,
-    activations=1_179_840,
 )
 class ResNet18(FourLevelResNet):
     """Four levels of 2-2-2-2 basic blocks, widths 64-128-256-512, on a 3x3 stem.
@@ -97,8 +83,8 @@ class ResNet18(FourLevelResNet):
     Not a network of the 6n + 2 family, whose ids are ``resnet8`` and ``resnet20``.
     """
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, BasicBlock, blocks=(2, 2, 2, 2))
+    block = BasicBlock
+    blocks = (2, 2, 2, 2)
 
 
 @register(
@@ -106,16 +92,12 @@ class ResNet18(FourLevelResNet):
     source=RESNET,
     label="ResNet-50",
     parameters={10: 23_520_842, 100: 23_705_252},
-    num_features=2048,
     **SMALL,
-    macs=1_297_829_888,
-    activations=6_405_056,
 )
 class ResNet50(FourLevelResNet):
     """Four levels of 3-4-6-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3))
+    blocks = (3, 4, 6, 3)
 
 
 @register(
@@ -123,16 +105,12 @@ class ResNet50(FourLevelResNet):
     source=RESNET,
     label="ResNet-101",
     parameters={10: 42_512_970, 100: 42_697_380},
-    num_features=2048,
     **SMALL,
-    macs=2_509_983_744,
-    activations=9_773_504,
 )
 class ResNet101(FourLevelResNet):
     """Four levels of 3-4-23-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3))
+    blocks = (3, 4, 23, 3)
 
 
 @register(
@@ -140,10 +118,7 @@ class ResNet101(FourLevelResNet):
     source=RESNET,
     label="ResNet-110",
     parameters={10: 45_864_522, 100: 46_048_932},
-    num_features=2048,
     **SMALL,
-    macs=2_723_893_248,
-    activations=10_367_936,
 )
 class ResNet110(FourLevelResNet):
     """Four levels of 3-4-26-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem.
@@ -152,8 +127,7 @@ class ResNet110(FourLevelResNet):
     the 6n + 2 family with the same name.
     """
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 26, 3))
+    blocks = (3, 4, 26, 3)
 
 
 @register(
@@ -162,14 +136,12 @@ class ResNet110(FourLevelResNet):
     label="ResNet-50 (Tiny-ImageNet)",
     parameters={200: 25_138_952},
     **TINY_IMAGENET,
-    macs=5_192_876_032,
-    activations=25_540_544,
 )
 class ResNet50Tiny(FourLevelResNet):
     """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3), quarters=True)
+    blocks = (3, 4, 6, 3)
+    quarters = True
 
 
 @register(
@@ -178,14 +150,12 @@ class ResNet50Tiny(FourLevelResNet):
     label="ResNet-101 (Tiny-ImageNet)",
     parameters={200: 44_131_080},
     **TINY_IMAGENET,
-    macs=10_041_491_456,
-    activations=38_936_000,
 )
 class ResNet101Tiny(FourLevelResNet):
     """The trunk of ``resnet101`` under 4x4 average pooling: 8,192 features, for 64x64 images."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3), quarters=True)
+    blocks = (3, 4, 23, 3)
+    quarters = True
 
 
 @register(
@@ -196,18 +166,15 @@ class ResNet101Tiny(FourLevelResNet):
     ),
     label="WRN-26-10",
     parameters={10: 36_481_434, 100: 36_539_124},
-    num_features=640,
     **SMALL,
-    macs=5_243_328_768,
-    activations=4_920_816,
 )
 class WideResNet2610(ThreeLevelResNet):
     """Three levels of 4 basic blocks, widths 160-320-640: the size of the original paper's
     WRN-28-10.
     """
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, blocks_per_level=4, width=10)
+    blocks_per_level = 4
+    width = 10
 
 
 #: channels inside a bottleneck, in units of the growth
@@ -254,10 +221,14 @@ class SmallImageDenseNet(Backbone):
     end.
     """
 
-    def __init__(self, num_classes: int, growth: int, layers: Sequence[int]) -> None:
+    growth: int
+    layers: tuple[int, ...]
+
+    def __init__(self, num_classes: int) -> None:
+        growth = self.growth
         channels = 2 * growth
         stages: list[nn.Module] = [conv3x3(3, channels)]
-        for number, count in enumerate(layers):
+        for number, count in enumerate(self.layers):
             stage: list[nn.Module] = []
             if number:
                 stage.append(transition(channels, channels // 2))
@@ -275,15 +246,11 @@ class SmallImageDenseNet(Backbone):
     "torrvision/focal_calibration Net/densenet.py",
     label="DenseNet-121",
     parameters={10: 6_956_298, 100: 7_048_548},
-    num_features=1024,
     pretrained=False,
-    image_size=32,
     min_size=8,
-    macs=888_350_720,
-    activations=9_982_752,
 )
 class DenseNet121(SmallImageDenseNet):
     """Dense blocks of 6-12-24-16 layers, growth 32, compression 0.5, on a 3x3 stem."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, growth=32, layers=(6, 12, 24, 16))
+    growth = 32
+    layers = (6, 12, 24, 16)

@@ -8,10 +8,8 @@ Hugging Face hub through timm, which reads tensors alone. Features are what timm
 from typing import Any
 
 import timm
-import torch
 from torch import Tensor, nn
 
-from calgrid.backbones import build_backbone
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError, DataError
@@ -77,25 +75,6 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
             f"where '{published.hf_hub_id or published.url}' can be reached, or bring the cache of "
             "the Hugging Face hub that holds it (environment variable HF_HOME)."
         ) from error
-
-
-def check_images(id: str, n_classes: int, size: tuple[int, int]) -> None:
-    """Raise ConfigError unless ``timm/NAME`` takes images of a height and width; only shapes are
-    computed.
-    """
-    with torch.device("meta"):
-        network = build_backbone(id, n_classes)
-        try:
-            network.eval()(torch.empty(2, 3, *size))
-        except Exception as error:  # layers raise any error
-            if isinstance(error, ConfigError):
-                raise
-            reason = " ".join(str(error).split())[:200].replace(". ", "; ")
-            raise ConfigError(
-                f"Backbone '{id}' does not take images of {size[0]}x{size[1]} pixels "
-                f"({type(error).__name__}: {reason}); use another "
-                "backbone or images of another size."
-            ) from error
 
 
 def check_weights(
@@ -188,13 +167,9 @@ class Timm(TimmBackbone):
     ),
     label="ViT-B/16 at 384",
     parameters={1000: 86_859_496},
-    num_features=768,
     pretrained=True,
-    image_size=384,
     min_size=384,
     max_size=384,
-    macs=55_484_350_464,
-    activations=134_381_378,
 )
 class ViTB16At384(TimmBackbone):
     """The network that FeDLaS fine-tunes on fine-grained data, timm's ``vit_base_patch16_384``.

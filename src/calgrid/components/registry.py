@@ -64,7 +64,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "loss": ("hard_labels",),
     "calibrator": ("keeps_argmax", "parameters"),
     "dataset": ("role", "label", "download"),
-    "backbone": ("label", "image_size"),
+    "backbone": ("label",),
     "metric": ("lower_is_better", "unit"),
 }
 #: kind -> facts that a component may give, and their values if it does not
@@ -81,8 +81,7 @@ DEFAULTS: Mapping[str, Options] = {
     "backbone": {"pretrained": False, "library": False},
     "probe": {"needs_linear_head": False},
 }
-#: kind -> further facts that a component may give; missing ones of a backbone are measured, except
-#: for networks with published weights and libraries of networks
+#: kind -> further facts that a component may give
 FURTHER: Mapping[str, tuple[str, ...]] = {
     "procedure": ("losses", "linear_head", "loss", "passes", "search_epochs"),
     "dataset": (
@@ -91,7 +90,7 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
         *("evaluation_only", "keep_encoded", "some_classes", "warning", "variants", "like"),
         *("class_groups", "near", "far"),
     ),
-    "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
+    "backbone": ("parameters", "min_size", "max_size"),
     "metric": ("interval",),
 }
 #: options that the base class of a kind gives to each of its components
@@ -238,9 +237,7 @@ def _check_facts(kind: str, facts: Options, where: str) -> None:
     needed = REQUIRED.get(kind, ())
     known = (*needed, *DEFAULTS.get(kind, ()), *FURTHER.get(kind, ()), "limits")
     check_ids("fact", facts, known, f"{where}: @register")
-    if facts.get("library"):
-        needed = ("label",)
-    elif facts.get("pretrained"):
+    if facts.get("pretrained") and not facts.get("library"):
         needed = (*needed, "parameters")
     absent = [name for name in needed if name not in facts]
     if absent:

@@ -13,8 +13,8 @@ import pickle
 import tarfile
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -65,15 +65,9 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     DataError : the archive is damaged, or a member is missing, duplicated, not a regular file or
         too large.
     """
-    if archive.is_dir():
-        members = _members_of_folder(archive, limits)
-    elif zipfile.is_zipfile(archive):
-        members = _members_of_zip(archive)
-    else:
-        members = _members_of_tar(archive)
     seen = set()
     with _intact(f"The archive {archive}"):
-        for name, size, read in members:
+        for name, size, read in _members(archive):
             limit = limits.get(name)
             if limit is None:
                 continue
@@ -97,25 +91,27 @@ def list_members(archive: Path) -> list[str]:
     ------
     DataError : the archive is damaged.
     """
-    if archive.is_dir():
-        return [f"{archive.name}/{name}" for name, _ in files_below(archive)]
-    members = _members_of_zip if zipfile.is_zipfile(archive) else _members_of_tar
     with _intact(f"The archive {archive}"):
-        return [name for name, size, _ in members(archive) if size is not None]
+        return [name for name, size, _ in _members(archive) if size is not None]
 
 
-def _members_of_folder(folder: Path, names: Iterable[str]) -> Iterator[Member]:
-    for name in names:
-        path = folder.parent / name
-        if path.exists():
-            yield name, path.stat().st_size if path.is_file() else None, path.read_bytes
-
-
-def _members_of_tar(archive: Path) -> Iterator[Member]:
-    with tarfile.open(archive, "r:*") as tar:
-        for info in _each_info(tar):
-            size = info.size if info.isreg() else None
-            yield _plain(info.name), size, partial(_read_tar, tar, info)
+def _members(archive: Path) -> Iterator[Member]:
+    if archive.is_dir():
+        for name, size in files_below(archive):
+            yield f"{archive.name}/{name}", size, (archive / name).read_bytes
+    elif zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as pack:
+            for entry in pack.infolist():
+                bytes_of_file = None if entry.is_dir() else entry.file_size
+                yield _plain(entry.filename), bytes_of_file, partial(pack.read, entry)
+    else:
+        with tarfile.open(archive, "r:*") as tar:
+            for info in _each_info(tar):
+                stream = tar.extractfile(info) if info.isreg() else None
+                if stream is None:
+                    yield _plain(info.name), None, bytes
+                else:
+                    yield _plain(info.name), info.size, stream.read
 
 
 def _each_info(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -124,44 +120,27 @@ def _each_info(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         vars(tar)["members"] = []  # or every member of a large archive would stay in memory
 
 
-def _read_tar(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    stream = tar.extractfile(info)
-    return b"" if stream is None else stream.read()
-
-
-def _members_of_zip(archive: Path) -> Iterator[Member]:
-    with zipfile.ZipFile(archive) as pack:
-        for info in pack.infolist():
-            size = None if info.is_dir() else info.file_size
-            yield _plain(info.filename), size, partial(pack.read, info)
-
-
 def _plain(name: str) -> str:
     return name.removeprefix("./")
 
 
-class ArchiveReader(ABC):
+@dataclass(frozen=True)
+class Archive:
     """Regular files of a folder, an uncompressed tar archive or a zip archive, in any order.
 
     Attributes
     ----------
     place : the folder or archive.
-    names : names of the files, without a leading ``./``.
+    sizes : name of each file, without a leading ``./``, -> its bytes.
+    read : returns the content of a file by its name.
     """
 
     place: Path
-    names: Collection[str]
-
-    @abstractmethod
-    def read(self, name: str) -> bytes:
-        """Content of a file."""
-
-    @abstractmethod
-    def size(self, name: str) -> int:
-        """Bytes of a file."""
+    sizes: Mapping[str, int]
+    read: Callable[[str], bytes]
 
 
-def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
+def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> Archive:
     """Open a folder or an archive for its regular files.
 
     Parameters
@@ -173,65 +152,44 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
     DataError : the archive is damaged or a compressed tar archive.
     """
     if place.is_dir():
-        return _FolderReader(place, wanted)
-    return _ZipReader(place, wanted) if zipfile.is_zipfile(place) else _TarReader(place, wanted)
+        sizes = {name: size for name, size in files_below(place) if wanted(name)}
+        return Archive(place, sizes, lambda name: (place / name).read_bytes())
+    return _open_zip(place, wanted) if zipfile.is_zipfile(place) else _open_tar(place, wanted)
 
 
-class _FolderReader(ArchiveReader):
-    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
-        self.place = place
-        self.names = [name for name, _ in files_below(place) if wanted(name)]
+def _open_zip(place: Path, wanted: Callable[[str], bool]) -> Archive:
+    with _intact(f"The archive {place}"):
+        pack = zipfile.ZipFile(place)
+    members = {
+        _plain(info.filename): info
+        for info in pack.infolist()
+        if not info.is_dir() and wanted(_plain(info.filename))
+    }
 
-    def read(self, name: str) -> bytes:
-        return (self.place / name).read_bytes()
+    def read(name: str) -> bytes:
+        with _intact(f"'{name}' in {place}"):
+            return pack.read(members[name])
 
-    def size(self, name: str) -> int:
-        return (self.place / name).stat().st_size
+    return Archive(place, {name: info.file_size for name, info in members.items()}, read)
 
 
-class _TarReader(ArchiveReader):
-    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
-        self.place = place
-        positions: dict[str, tuple[int, int]] = {}  # offset and size
-        with _intact(f"The archive {place}"), tarfile.open(place, "r:") as tar:
-            for info in _each_info(tar):
-                name = _plain(info.name)
-                if info.isreg() and wanted(name):
-                    positions[name] = (info.offset_data, info.size)
-        self.names = positions
-        self._positions = positions
-        self._file = place.open("rb")
+def _open_tar(place: Path, wanted: Callable[[str], bool]) -> Archive:
+    sizes: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    with _intact(f"The archive {place}"), tarfile.open(place, "r:") as tar:
+        for info in _each_info(tar):
+            name = _plain(info.name)
+            if info.isreg() and wanted(name):
+                sizes[name], offsets[name] = info.size, info.offset_data
+    file = place.open("rb")
 
-    def read(self, name: str) -> bytes:
-        offset, size = self._positions[name]
-        content = os.pread(self._file.fileno(), size, offset)
-        if len(content) != size:
-            raise DataError(f"The archive {self.place} is truncated within '{name}'; replace it.")
+    def read(name: str) -> bytes:
+        content = os.pread(file.fileno(), sizes[name], offsets[name])
+        if len(content) != sizes[name]:
+            raise DataError(f"The archive {place} is truncated within '{name}'; replace it.")
         return content
 
-    def size(self, name: str) -> int:
-        return self._positions[name][1]
-
-
-class _ZipReader(ArchiveReader):
-    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
-        self.place = place
-        with _intact(f"The archive {place}"):
-            self._pack = zipfile.ZipFile(place)
-        members: dict[str, zipfile.ZipInfo] = {}
-        for info in self._pack.infolist():
-            name = _plain(info.filename)
-            if not info.is_dir() and wanted(name):
-                members[name] = info
-        self.names = members
-        self._members = members
-
-    def read(self, name: str) -> bytes:
-        with _intact(f"'{name}' in {self.place}"):
-            return self._pack.read(self._members[name])
-
-    def size(self, name: str) -> int:
-        return self._members[name].file_size
+    return Archive(place, sizes, read)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._archives import ArchiveReader
+from calgrid.datasets._archives import Archive
 from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
@@ -60,7 +60,7 @@ class Pictures:
     encoded.
     """
 
-    store: ArchiveReader
+    store: Archive
     wnids: list[str]
     members: list[str]
     labels: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Pictures:
     size: int = SIZE
 
     @classmethod
-    def of(cls, store: ArchiveReader, members: Mapping[str, str], n_classes: int) -> "Pictures":
+    def of(cls, store: Archive, members: Mapping[str, str], n_classes: int) -> "Pictures":
         """Order images, given as ``wnid/file`` -> name in the store.
 
         Raises
@@ -92,7 +92,7 @@ class Pictures:
         source = Encoded(
             lambda row: self.store.read(members[row]),
             lambda row: f"'{members[row]}' in {self.store.place}",
-            sum(map(self.store.size, members)),
+            sum(map(self.store.sizes.__getitem__, members)),
         )
         shape = (len(rows), 3, self.size, self.size)
         scaling = Scaling(self.size, self.resize, self.interpolation)
@@ -101,7 +101,7 @@ class Pictures:
         return ImageSplit(cast(NDArray[np.uint8], images), self.labels[rows], rows)
 
 
-def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
+def by_class(store: Archive, inside: str = "") -> dict[str, str]:
     """Images of a store in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
     Parameters
@@ -113,7 +113,7 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     DataError : two have the same id and file.
     """
     members: dict[str, str] = {}
-    for name in store.names:
+    for name in store.sizes:
         match = PICTURE.fullmatch(name)
         if match is None or not name.lower().endswith(SUFFIXES):
             continue

@@ -6,7 +6,7 @@ in the order of the lists or names, not of the archive.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,34 +96,50 @@ class PictureArchive(Dataset):
         if not self.val_is_test:
             drawn = draw_val(train.labels, self.drawn_val)
         parts = {name: train.at(rows) for name, rows in drawn.items()}
-        images = self._decode(archive, {**parts, "test": test})
+        names = [name for part in (*parts.values(), test) for name in part.names]
+        images = decode_members(
+            archive,
+            names,
+            (self.size, None, self.stretch),
+            scratch_array((len(names), 3, self.size, self.size), self.scratch),
+            self.threads,
+        )
         splits = {}
         for name, part in parts.items():
-            splits[name] = ImageSplit(images[name], part.labels, drawn[name])
+            own, images = np.split(images, [len(part.names)])
+            splits[name] = ImageSplit(own, part.labels, drawn[name])
         # rows of test images continue those of training images
-        rows_of_test = count + np.arange(len(test.labels))
-        tested = ImageSplit(images["test"], test.labels, rows_of_test)
+        tested = ImageSplit(images, test.labels, count + np.arange(len(test.labels)))
         return {"train": splits["train"], "val": splits.get("val", tested), "test": tested}
 
-    def _decode(self, archive: Path, parts: Mapping[str, Listed]) -> dict[str, NDArray[np.uint8]]:
-        """Decode the images of each split in the order of the archive."""
-        shape = (3, self.size, self.size)
-        images = {}
-        targets: dict[str, tuple[str, int]] = {}  # name of a member -> split and row
-        for split, part in parts.items():
-            images[split] = scratch_array((len(part.names), *shape), self.scratch)
-            for row, name in enumerate(part.names):
-                if name in targets:
-                    raise DataError(f"The lists in {archive} contain an image twice; replace it.")
-                targets[name] = (split, row)
-        members = each_member(archive, dict.fromkeys(targets, LIMIT))
 
-        def read(member: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
-            name, content = member
-            return name, decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
+def decode_members(
+    place: Path,
+    names: Sequence[str],
+    scaling: tuple[int, int | None, bool],
+    images: NDArray[np.uint8],
+    threads: int,
+) -> NDArray[np.uint8]:
+    """Decode members of an archive or folder into ``images`` (N, 3, H, W), in the order of
+    ``names``.
 
-        pictures = in_threads(read, members, self.threads)
-        for name, picture in counted(pictures, len(targets), archive.name):
-            split, row = targets[name]
-            images[split][row] = picture
-        return images
+    The archive is read once, in its own order. ``scaling`` are ``size``, ``resize`` and ``stretch``
+    of :func:`calgrid.datasets._pictures.decode`.
+
+    Raises
+    ------
+    DataError : a name occurs twice, or is no member; a member is no image.
+    """
+    rows = {name: row for row, name in enumerate(names)}
+    if len(rows) < len(names):
+        raise DataError(f"The lists in {place} contain an image twice; replace it.")
+    size, resize, stretch = scaling
+
+    def read(member: tuple[str, bytes]) -> tuple[int, NDArray[np.uint8]]:
+        name, content = member
+        return rows[name], decode(content, size, resize, f"'{name}' in {place}", stretch)
+
+    pictures = in_threads(read, each_member(place, dict.fromkeys(rows, LIMIT)), threads)
+    for row, picture in counted(pictures, len(rows), place.name):
+        images[row] = picture
+    return images

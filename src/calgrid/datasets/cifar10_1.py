@@ -15,7 +15,7 @@ import numpy as np
 from calgrid.components.registry import register
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
-from calgrid.datasets.downloads import download, download_pinned
+from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 
 
@@ -60,10 +60,7 @@ class Cifar101(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
         """Return version 6 and version 4; see :class:`ShiftFamily`."""
-        paths = []
-        for file in self.registered["files"]:
-            get = download if "md5" in file else download_pinned
-            paths.append(get(file, data_root))
+        paths = [download(file, data_root) for file in self.registered["files"]]
         conditions = []
         for shift, data, truth in zip(
             self.registered["shifts"], paths[::2], paths[1::2], strict=True

@@ -57,6 +57,9 @@ class PublishedFile(TypedDict):
 def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it does not exist.
 
+    A file without a published checksum is trusted at the first call: its SHA-256 is recorded as
+    ``sha256sum`` writes it, and from then on the file must be that one.
+
     Parameters
     ----------
     file : the published file.
@@ -64,59 +67,43 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
 
     Raises
     ------
-    DataError : the existing file differs, or the download failed; the message says how to get the
-        file by hand.
+    DataError : the existing file differs from the published or recorded one, the record is damaged,
+        or the download failed; the message says how to get the file by hand.
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder to which to download {published(file)}.")
-    found = find_local(file, folder)
-    if found is not None:
-        return found
     path = folder / file["name"]
-    _check_encrypted(file["url"], file)
-    folder.mkdir(parents=True, exist_ok=True)
-    with OwnerLock(folder / f".{file['name']}.lock", f"download of {path}"):
-        if not path.exists():  # another process may have been faster
-            _fetch(file, path)
+    note = folder / f"{file['name']}.sha256"
+    pinned = not _checksum(file)[0]
+    if pinned and note.is_file():
+        file = {**file, "sha256": _recorded(note, path)}
+        if path.exists():
+            if difference := _difference(path, file):
+                raise DataError(
+                    f"{path} has changed since its first use ({difference} in {note.name}); put "
+                    f"the old file back, or remove {note.name} to trust the new one."
+                )
+            return path
+    if find_local(file, folder) is None:
+        _check_encrypted(file["url"], file)
+        folder.mkdir(parents=True, exist_ok=True)
+        with OwnerLock(folder / f".{file['name']}.lock", f"download of {path}"):
+            if not path.exists():  # another process may have been faster
+                _fetch(file, path)
+    if pinned and not note.is_file() and os.access(folder, os.W_OK):
+        write_text(note, f"{sha256_of(path)}  {path.name}\n")
     return path
 
 
-def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
-    """Return the path of a file without a published checksum; see :func:`download`.
-
-    The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as
-    ``sha256sum`` writes it, and from then on the file must be that one.
-
-    Raises
-    ------
-    DataError : the file is no longer the recorded one, the record is damaged, or the file could not
-        be downloaded.
-    """
-    if folder is None:
-        return download(file, folder)  # its error names the missing file
-    path = folder / file["name"]
-    note = folder / f"{file['name']}.sha256"
-    if not note.is_file():
-        download(file, folder)
-        if os.access(folder, os.W_OK):  # else nobody changes the file either
-            write_text(note, f"{sha256_of(path)}  {path.name}\n")
-        return path
+def _recorded(note: Path, path: Path) -> str:
+    """SHA-256 of a file at its first use."""
     sha256, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise DataError(
             f"{note} does not begin with a SHA-256; restore it, or remove it to trust {path} as it "
             "is now."
         )
-    pinned: PublishedFile = {**file, "sha256": sha256}
-    if not path.exists():
-        return download(pinned, folder)
-    difference = _difference(path, pinned)
-    if difference:
-        raise DataError(
-            f"{path} has changed since its first use ({difference} in {note.name}); put the old "
-            f"file back, or remove {note.name} to trust the new one."
-        )
-    return path
+    return sha256
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:

@@ -75,13 +75,13 @@ class Imagenet(Evaluated):
             )
         store = open_archive(tar)
         wnids = _labels(devkit)
-        if len(wnids) != len(store.names):
+        if len(wnids) != len(store.sizes):
             raise DataError(
-                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels; "
+                f"{tar} has {len(store.sizes):,} images, but {devkit} has {len(wnids):,} labels; "
                 "replace them."
             )
         # the ground truth is in the order of the numbers in the file names, which have equal length
-        names = sorted(store.names)
+        names = sorted(store.sizes)
         members = {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}
         return Pictures.of(store, members, n_classes)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from calgrid.components import registry
 from calgrid.components.registry import register
-from calgrid.datasets._archives import ArchiveReader, open_archive
+from calgrid.datasets._archives import Archive, open_archive
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
@@ -98,7 +98,7 @@ class ImagenetC(ShiftFamily):
 
     def _split(
         self,
-        store: ArchiveReader,
+        store: Archive,
         members: Mapping[str, str],
         name: str,
         base: Mapping[str, ImageSplit],
@@ -115,9 +115,7 @@ class ImagenetC(ShiftFamily):
             )
         return pictures.split(rows, self.threads)
 
-    def _archives(
-        self, data_root: Path | None, wanted: list[tuple[str, int]]
-    ) -> list[ArchiveReader]:
+    def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[Archive]:
         """The published archives, restricted to the given conditions."""
         paths = [download(file, data_root) for file in self.registered["files"]]
         folders = "|".join(f"{shift}/{severity}" for shift, severity in wanted)
@@ -126,7 +124,7 @@ class ImagenetC(ShiftFamily):
 
 
 #: stores with the images of a condition, and their ``wnid/file`` -> name in the store
-Stores = list[tuple[ArchiveReader, Mapping[str, str]]]
+Stores = list[tuple[Archive, Mapping[str, str]]]
 
 
 def _in_folder(folder: Path, shift: str, severity: int) -> Stores:
@@ -138,7 +136,7 @@ def _in_folder(folder: Path, shift: str, severity: int) -> Stores:
     return stores
 
 
-def _in_archives(archives: list[ArchiveReader], shift: str, severity: int) -> Stores:
+def _in_archives(archives: list[Archive], shift: str, severity: int) -> Stores:
     stores: Stores = []
     for archive in archives:
         members = by_class(archive, f"/{shift}/{severity}/")

@@ -14,7 +14,7 @@ from typing import Any
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
-from calgrid.datasets.downloads import download_pinned
+from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.storage.sources import record
 
 FOLDER = "imagenet_sketch"
@@ -41,13 +41,9 @@ class ImagenetSketch(Evaluated):
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return all drawings; see :class:`Evaluated`."""
         (file,) = self.registered["files"]
-        folder = None if data_root is None else data_root / FOLDER
-        if folder is not None and folder.is_dir():
-            store = open_archive(folder)
-        else:
-            store = open_archive(download_pinned(file, data_root))
+        store = open_archive(unpacked_or_download(file, data_root, FOLDER))
         pictures = Pictures.of(store, by_class(store), self.registered["n_classes"])
-        if store.place == folder:
+        if store.place.is_dir():
             source: dict[str, Any] = {"path": FOLDER, "files": len(pictures.members)}
         else:
             source = record(store.place, file["name"])

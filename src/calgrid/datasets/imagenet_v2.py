@@ -15,14 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.components.registry import register
-from calgrid.datasets._archives import each_member, list_members
+from calgrid.datasets._archives import list_members
 from calgrid.datasets._imagenet import RESIZE, SIZE
-from calgrid.datasets._picture_archive import LIMIT
-from calgrid.datasets._pictures import SUFFIXES, counted, decode
+from calgrid.datasets._picture_archive import decode_members
+from calgrid.datasets._pictures import SUFFIXES
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
-from calgrid.datasets.downloads import PublishedFile, download_pinned
+from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
-from calgrid.parallel import in_threads
 
 #: images of each class
 PER_CLASS = 10
@@ -63,7 +62,9 @@ class ImagenetV2(ShiftFamily):
         """Return the three sets; see :class:`ShiftFamily`."""
         conditions = []
         for shift, file in zip(self.registered["shifts"], self.registered["files"], strict=True):
-            conditions.append(ShiftCondition(shift, 0, self._read(_place(file, data_root))))
+            unpacked = f"{file['name'].removesuffix('.tar.gz')}-format-val"
+            place = unpacked_or_download(file, data_root, unpacked)
+            conditions.append(ShiftCondition(shift, 0, self._read(place)))
         return conditions
 
     def _read(self, place: Path) -> ImageSplit:
@@ -82,24 +83,7 @@ class ImagenetV2(ShiftFamily):
                 f"{place} does not have {PER_CLASS} images of each of "
                 f"{self.registered['n_classes']:,} classes; complete or replace it."
             )
-        rows = {name: row for row, (_, _, name) in enumerate(pictures)}
         images = scratch_array((len(labels), 3, SIZE, SIZE), self.scratch)
-        decoded = in_threads(
-            lambda member: (
-                rows[member[0]],
-                decode(member[1], SIZE, RESIZE, f"'{member[0]}' in {place}"),
-            ),
-            each_member(place, dict.fromkeys(rows, LIMIT)),
-            self.threads,
-        )
-        for row, picture in counted(decoded, len(rows), place.name):
-            images[row] = picture
+        names = [name for _, _, name in pictures]
+        decode_members(place, names, (SIZE, RESIZE, False), images, self.threads)
         return ImageSplit(images, labels)
-
-
-def _place(file: PublishedFile, data_root: Path | None) -> Path:
-    """Return the unpacked folder below data_root, or else the archive."""
-    unpacked = Path(data_root or "", f"{file['name'].removesuffix('.tar.gz')}-format-val")
-    if data_root is not None and unpacked.is_dir():
-        return unpacked
-    return download_pinned(file, data_root)

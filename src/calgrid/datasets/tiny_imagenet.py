@@ -70,7 +70,7 @@ class TinyImagenet(PictureArchive):
         """Return the training and the validation images; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
-        paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).names)
+        paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).sizes)
         rows = sorted(
             line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines()
         )

@@ -50,7 +50,7 @@ class TinyImagenetCorrupted(ShiftFamily):
         place = unpacked_or_download(file, data_root, file["name"].removesuffix(".tar"))
         store = open_archive(place, lambda name: PICTURE.fullmatch(name) is not None)
         found: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
-        for name in store.names:
+        for name in store.sizes:
             shift, severity, picture = re.findall(PICTURE, name)[0]
             found[shift, int(severity)][picture] = name
         n_classes = self.registered["n_classes"]

@@ -16,7 +16,7 @@ from calgrid.backbones.timm import check_weights
 from calgrid.backbones.weights import load_state, read_class_names, read_state
 from calgrid.class_names import check_outputs
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.datasets.downloads import download_pinned
+from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
@@ -120,7 +120,7 @@ def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | No
         raise DataError(
             f"{file['name']} is downloaded from {file['url']}; set data_root, the folder for it."
         )
-    path = download_pinned({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
+    path = download({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
     load_checkpoint(model, path)
     trusted = {"verified_by": "the checksum of its first use here; none is published"}
     return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}

@@ -55,7 +55,6 @@ class Embedding(Probe):
         iterations: int = 1000,
         seed: int = 0,
     ) -> None:
-        super().__init__()
         self.points, self.perplexity = points, perplexity
         self.iterations, self.seed = iterations, seed
         self.spaces = ("features", "logits") if space == "both" else (space,)

@@ -76,7 +76,6 @@ class MarginAttack(Probe):
         bisections: int = 10,
         seed: int = 0,
     ) -> None:
-        super().__init__()
         self.samples, self.seed = samples, seed
         self.eps_max, self.steps, self.bisections = eps_max, steps, bisections
 

@@ -62,7 +62,6 @@ class MaskedInference(Probe):
         bins: int = 15,
         seed: int = 0,
     ) -> None:
-        super().__init__()
         self.ratios, self.draws, self.batch, self.bins, self.seed = ratios, draws, batch, bins, seed
 
     def measure(self, subject: Subject) -> pd.DataFrame:

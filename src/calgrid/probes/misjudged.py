@@ -43,7 +43,6 @@ class Misjudged(Probe):
     """
 
     def __init__(self, *, images: int = 8, class_names: Sequence[str] | None = None) -> None:
-        super().__init__()
         self.images, self.class_names = images, class_names
 
     def measure(self, subject: Subject) -> pd.DataFrame:

@@ -32,7 +32,6 @@ class FeatureProfiles(Probe):
     """
 
     def __init__(self, *, images: int = 100) -> None:
-        super().__init__()
         self.images = images
 
     def measure(self, subject: Subject) -> pd.DataFrame:

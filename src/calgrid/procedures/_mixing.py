@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.distributions import Gamma
 
 from calgrid.backbones.base import Backbone
+from calgrid.losses.base import Loss
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Procedure
+from calgrid.training.procedure import Procedure
 
 
 def draw_beta(alpha: float, count: int) -> Tensor:
@@ -49,7 +50,7 @@ def weights_of_both(weight: float, batch: Batch) -> Tensor:
 
 
 def weighted_loss(
-    loss: LossFunction,
+    loss: Loss,
     terms: Iterable[tuple[float | Tensor, Tensor, Tensor]],
     features: Tensor | None = None,
     index: Tensor | None = None,
@@ -95,9 +96,7 @@ class MixedPairs(Procedure):
         drawn = {"weights": weights_of_both(weight, batch), "other_labels": other_labels}
         return replace(batch, images=images, drawn=drawn)
 
-    def forward_loss(
-        self, model: Backbone, loss: LossFunction, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: Backbone, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of the mixed images and the two-term loss."""
         features = model.features(batch.images)
         logits = model.head(features)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from calgrid.backbones.base import Backbone
+from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Procedure
+from calgrid.training.procedure import Procedure
 
 
 class RankMixup(Procedure):
@@ -58,9 +59,7 @@ class RankMixup(Procedure):
             weights.append(torch.where(equal, 1.0, max(weight, 1.0 - weight)))
         return replace(batch, drawn={"mixed": torch.cat(images), "weights": torch.stack(weights)})
 
-    def forward_loss(
-        self, model: Backbone, loss: LossFunction, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: Backbone, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of the plain images and the loss with the ranking."""
         logits, total = super().forward_loss(model, loss, batch)
         mixed = model.head(model.features(batch.drawn["mixed"])).float()

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from calgrid.backbones.base import Backbone, Network, he_normal_
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError
+from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import mix, weighted_loss
-from calgrid.training.data import Batch, Split
-from calgrid.training.procedure import LossFunction, Procedure, Training
+from calgrid.training.data import Batch, DeviceImages, Split
+from calgrid.training.procedure import Procedure, Training
 
 #: rows per softmax computation
 CHUNK = 65536
@@ -192,6 +193,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     lambda0 : weight of the linear head in the first epoch, in [0, 1].
     """
 
+    resumed = ("_linear", "_simplex")
+
     def __init__(self, *, beta: float = 1.0, delta: float = 0.95, lambda0: float = 0.8) -> None:
         super().__init__()
         self.beta = beta
@@ -219,14 +222,14 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         self._linear = torch.full(shape, math.nan, device=training.device)
         self._simplex = torch.full(shape, math.nan, device=training.device)
 
-    def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
+    def splits(
+        self, model: BalancedHeads, train: DeviceImages, val: DeviceImages
+    ) -> tuple[Split, Split]:
         """Store the training labels, needed to solve lambda."""
         self._labels = train.labels
         return train, val
 
-    def forward_loss(
-        self, model: BalancedHeads, loss: LossFunction, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: BalancedHeads, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the mixed logits (B, K) and the weighted loss of both heads."""
         linear, directions, _ = model(batch.images)
         linear = linear.float()
@@ -265,15 +268,6 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state of :meth:`state_dict`."""
         self._weight = float(state["lambda"])
-
-    def resume_state(self) -> dict[str, Any]:
-        """Logits of the current epoch, by training sample."""
-        return {"linear": self._linear, "simplex": self._simplex}
-
-    def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of :meth:`resume_state`."""
-        self._linear.copy_(state["linear"])
-        self._simplex.copy_(state["simplex"])
 
 
 def project(directions: Tensor, frame: Tensor) -> Tensor:

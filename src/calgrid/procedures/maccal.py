@@ -7,7 +7,7 @@ Masking, Pattern Recognition 177:113217, 2026 (arXiv 2508.09116). No official co
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -89,6 +89,8 @@ class MaskedClassifierCalibration(SecondStage):
         (``expect``).
     cached : compute the training features once, without augmentation (a faster variant).
     """
+
+    resumed = ("_retention", "_masked_epoch", "_floor_epochs")
 
     def __init__(
         self,
@@ -208,17 +210,3 @@ class MaskedClassifierCalibration(SecondStage):
         """Retention rate p_{t+1} after an epoch with this accuracy and mean confidence, (12)."""
         change = min(max(self.lambda_ * accuracy - confidence, -clip), clip)
         return min(max(retention + change, self.p_min), 1.0)
-
-    def resume_state(self) -> dict[str, Any]:
-        """Retention rate of the next masks, epoch of the current ones, epochs at p_min."""
-        return {
-            "retention": self._retention,
-            "masked_epoch": self._masked_epoch,
-            "floor_epochs": self._floor_epochs,
-        }
-
-    def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of :meth:`resume_state`; the masks are buffers of the head."""
-        self._retention = state["retention"]
-        self._masked_epoch = state["masked_epoch"]
-        self._floor_epochs = state["floor_epochs"]

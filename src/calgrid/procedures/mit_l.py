@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError
+from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Procedure
+from calgrid.training.procedure import Procedure
 
 #: pairs of weights per draw, and maximum number of draws to reach the margin
 DRAWS, ATTEMPTS = 64, 1000
@@ -68,9 +69,7 @@ class MixupInferenceLast(Procedure):
         """Parts of the network, from input to logits, after each of which the pair is decoupled."""
         return (model,)
 
-    def forward_loss(
-        self, model: Backbone, loss: LossFunction, batch: Batch
-    ) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: Backbone, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the decoupled logits (B, K) of the batch's images and the mean of both losses."""
         partners = draw_partners(batch)
         logits, partner_logits = self.decoupled_logits(

@@ -6,7 +6,6 @@ Tao, Dong, Liu, Sun & Xu, Calibrating a Deep Neural Network with Its Predecessor
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -99,6 +98,8 @@ class PredecessorCombinations(Procedure):
         README after a training at 0.1 (the default of the code, 1e-4, is 0.001).
     """
 
+    resumed = ("_begun",)
+
     def __init__(
         self, *, predecessors: int = 11, combinations: int = 100, rate: float = 0.01
     ) -> None:
@@ -151,14 +152,6 @@ class PredecessorCombinations(Procedure):
         if epoch < self._epochs:
             return {}
         return dict.fromkeys(("best", "refined", "last"), -row["val_nll"])
-
-    def resume_state(self) -> dict[str, Any]:
-        """Epoch whose combination is in the network."""
-        return {"begun": self._begun}
-
-    def load_resume_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of :meth:`resume_state`."""
-        self._begun = state["begun"]
 
     def _predecessor(self, epochs: int) -> State:
         """Weights and buffers after a number of epochs.

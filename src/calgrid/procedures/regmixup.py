@@ -8,9 +8,10 @@ import torch
 
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
+from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss, weights_of_both
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Procedure
+from calgrid.training.procedure import Procedure
 
 
 @register(
@@ -61,7 +62,7 @@ class RegMixup(Procedure):
         return replace(batch, images=torch.cat([batch.images, mixed]), drawn=drawn)
 
     def forward_loss(
-        self, model: Backbone, loss: LossFunction, batch: Batch
+        self, model: Backbone, loss: Loss, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) of the plain images and the loss of plain and mixed ones."""
         features = model.features(batch.images)

@@ -1,7 +1,7 @@
 """Second stages: a new head on frozen features of a trained network."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 
 from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
-from calgrid.training.data import EVALUATION_BATCH, Batch, Split
+from calgrid.training.data import DeviceImages, FeatureTable, Split
 from calgrid.training.procedure import Procedure, State, Training
 
 #: facts of the second stages
@@ -52,34 +52,6 @@ class FrozenFeatures(Network):
         return self.head(self.features(x))
 
 
-class FeatureTable:
-    """Precomputed features of a split, instead of its images.
-
-    Parameters
-    ----------
-    model : network with a frozen body.
-    split : the images, used without augmentation.
-    """
-
-    def __init__(self, model: FrozenFeatures, split: Split) -> None:
-        model.eval()
-        self.labels = split.labels
-        batches = split.batches(EVALUATION_BATCH, filled=True)
-        features = [model.features(batch.images) for batch in batches]
-        self._features = torch.cat(features)[: len(split)]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
-        """All samples in order; nothing is filled, as there is no convolution."""
-        yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
-
-    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
-        """Features of the samples at ``index``, without augmentation."""
-        return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
-
-
 class SecondStage(Procedure[FrozenFeatures]):
     """A new head on the frozen features of a first stage; subclasses define the head.
 
@@ -120,7 +92,9 @@ class SecondStage(Procedure[FrozenFeatures]):
         """Store whether the protocol augments."""
         self._augmented = training.augmented
 
-    def splits(self, model: FrozenFeatures, train: Split, val: Split) -> tuple[Split, Split]:
+    def splits(
+        self, model: FrozenFeatures, train: DeviceImages, val: DeviceImages
+    ) -> tuple[Split, Split]:
         """Replace images by features if results are equal, or with ``cached``."""
         once = self.cached or not self._augmented
         return FeatureTable(model, train) if once else train, FeatureTable(model, val)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calgrid.components.registry import register
+from calgrid.losses.base import Loss
 from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Training
+from calgrid.training.procedure import Training
 from calgrid.training.seeds import generator
 
 #: images per draw of noise
@@ -106,7 +107,7 @@ class VariationalTwoStageTraining(SecondStage):
         self._seed = training.seed
 
     def forward_loss(
-        self, model: FrozenFeatures, loss: LossFunction, batch: Batch
+        self, model: FrozenFeatures, loss: Loss, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of one latent per sample and the loss with its KL term."""
         head = cast(VariationalHead, model.head)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from calgrid.backbones.catalogue import check_image_size, describe, measured
+from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.components import registry
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located
@@ -177,7 +177,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
                 "protocol with val_draw: fixed."
             )
     for backbone in grid.backbones:
-        found = measured(backbone, f"{where}.backbones")
+        found = describe(backbone, f"{where}.backbones")
         if protocol.pretrained and not found.info["pretrained"]:
             raise ConfigError(
                 f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from calgrid.backbones import catalogue
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
@@ -194,26 +195,31 @@ def check_files_of_weights(study: Study) -> None:
 
 
 def check_networks(study: Study) -> None:
-    """Pass two images of the data set's size through each network of timm, on the device that
-    computes shapes alone, and check that published weights of timm are for the classes and images
-    of their data set. Facts of other backbones are known; without timm nothing is checked.
+    """Pass two images of the data set's size through each network that does not declare the sizes
+    that it takes, on the device that computes shapes alone, and check that published weights of
+    timm are for the classes and images of their data set. Without torch nothing is checked.
     """
-    of_timm = [key for key in study.trained if key.backbone.startswith("timm/")]
-    if not of_timm or find_spec("timm") is None:
+    undeclared = []
+    for key in study.trained:
+        if "min_size" not in catalogue.describe(key.backbone).info:
+            undeclared.append(key)
+    if not undeclared or find_spec("torch") is None:
         return
-    from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+    from calgrid.backbones.trial import check_images  # noqa: PLC0415  (torch)
 
     checked = set()
-    for key in of_timm:
+    for key in undeclared:
         run, info = study.trained[key], study.datasets.describe(key.dataset).info
         where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
         shape = info.get("image_shape")
         size = cropped(shape and shape[1:], run.protocol, where)
         classes = info.get("n_classes") or EXAMPLE_CLASSES
         if size and (key.backbone, classes, size) not in checked:
-            timm.check_images(key.backbone, classes, size)
+            check_images(key.backbone, classes, size)
             checked.add((key.backbone, classes, size))
-        if run.protocol.weights == "published":
+        if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
+            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
             normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
             constants = study.datasets.describe(normalised).info
             timm.check_weights(

@@ -9,7 +9,6 @@ from calgrid.components.registry import register
 @register(
     source="authors, title, year",
     label="MyComponent",  # its name in tables
-    image_size=32,  # side in pixels of the images that it is for
 )
 class MyComponent(Backbone):
     """Two convolutions and the mean over all places."""

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
+from calgrid.losses import Loss
 from calgrid.procedures import Procedure
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction, Model
+from calgrid.training.procedure import Model
 
 
 @register(
@@ -21,7 +22,7 @@ class MyComponent(Procedure):
         super().__init__()
         self.scale = scale
 
-    def forward_loss(self, model: Model, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(self, model: Model, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch."""
         features = model.features(batch.images + self.scale * torch.randn_like(batch.images))
         logits = model.head(features)

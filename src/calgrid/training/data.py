@@ -8,12 +8,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from calgrid.backbones.base import Network
 from calgrid.errors import DataError
 from calgrid.parallel import ahead
 from calgrid.storage.specs import Views
@@ -60,26 +61,6 @@ class Batch:
         """All tensors of the batch."""
         features = [] if self.features is None else [self.features]
         return [self.images, self.labels, self.index, *features, *self.drawn.values()]
-
-
-class Split(Protocol):
-    """Interface of a split for the training loop: images, or features instead."""
-
-    labels: torch.Tensor
-
-    def __len__(self) -> int: ...
-
-    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
-        """All samples in order, without augmentation; ``filled`` as in
-        :meth:`DeviceImages.batches`.
-        """
-        ...
-
-    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
-        """Batch of the samples at ``index``; images are augmented by the options ``changes`` of
-        :meth:`DeviceImages.batch`.
-        """
-        ...
 
 
 class DeviceImages:
@@ -226,6 +207,38 @@ class StreamedImages(DeviceImages):
         else:
             images = self._augmented(index.cpu().numpy())
         return images.to(self.labels.device, non_blocking=True)
+
+
+class FeatureTable:
+    """Precomputed features of a split, instead of its images.
+
+    Parameters
+    ----------
+    model : network with a frozen body.
+    split : the images, used without augmentation.
+    """
+
+    def __init__(self, model: Network, split: DeviceImages) -> None:
+        model.eval()
+        self.labels = split.labels
+        batches = split.batches(EVALUATION_BATCH, filled=True)
+        features = [model.features(batch.images) for batch in batches]
+        self._features = torch.cat(features)[: len(split)]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, size: int, filled: bool = False) -> Iterator[Batch]:
+        """All samples in order; nothing is filled, as there is no convolution."""
+        yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
+
+    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
+        """Features of the samples at ``index``, without augmentation."""
+        return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
+
+
+#: a split for the training loop: images, or features instead
+Split = DeviceImages | FeatureTable
 
 
 class HostRows:

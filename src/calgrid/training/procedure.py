@@ -3,36 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import nn
 from typing_extensions import TypeVar
 
 from calgrid.backbones.base import Backbone, Network
-from calgrid.training.data import Batch, Split
+from calgrid.losses.base import Loss
+from calgrid.training.data import Batch, DeviceImages, Split
 
 State = Mapping[str, torch.Tensor]
 #: network of a procedure: the backbone, unless it adds something to it
 Model = TypeVar("Model", bound=Network, default=Backbone)
-
-
-class LossFunction(Protocol):
-    """Interface of a :class:`~calgrid.losses.Loss` for procedures."""
-
-    num_classes: int
-    reduction: Literal["mean", "sum"]
-    last_terms: dict[str, torch.Tensor]
-
-    def __call__(
-        self,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        features: torch.Tensor | None = None,
-        index: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of a batch, a scalar."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -66,9 +49,11 @@ class Procedure(Generic[Model]):
     ----------
     last_terms : additional loss terms of the last step, detached scalars, means over the batch;
         columns ``train_<name>`` of the history.
+    resumed : attributes, tensors or numbers, that an interrupted run saves and restores.
     """
 
     registered: Mapping[str, Any] = {}
+    resumed: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
         self.last_terms: dict[str, torch.Tensor] = {}
@@ -93,7 +78,7 @@ class Procedure(Generic[Model]):
     def begin_training(self, model: Model, training: Training) -> None:
         """Prepare the run, once per process, before the state of an interrupted run is restored."""
 
-    def splits(self, model: Model, train: Split, val: Split) -> tuple[Split, Split]:
+    def splits(self, model: Model, train: DeviceImages, val: DeviceImages) -> tuple[Split, Split]:
         """Return the splits for training and validation."""
         return train, val
 
@@ -124,7 +109,7 @@ class Procedure(Generic[Model]):
         return batch
 
     def forward_loss(
-        self, model: Model, loss: LossFunction, batch: Batch
+        self, model: Model, loss: Loss, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch of :meth:`draw`."""
         features = self.features(model, batch)
@@ -183,7 +168,12 @@ class Procedure(Generic[Model]):
 
     def resume_state(self) -> dict[str, Any]:
         """Additional state for resuming: tensors and numbers."""
-        return {}
+        return {name: getattr(self, name) for name in self.resumed}
 
     def load_resume_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state of :meth:`resume_state`."""
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor):
+                getattr(self, name).copy_(value)
+            else:
+                setattr(self, name, value)

@@ -31,7 +31,7 @@ from calgrid.training import environment, policies
 from calgrid.training.averages import Average, first_averaged
 from calgrid.training.compiled import CompiledFeatures
 from calgrid.training.cuda_graph import GraphedStep, side_stream
-from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
+from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
@@ -83,8 +83,8 @@ class Trainer:
         loss: Loss,
         procedure: Procedure[Any],
         protocol: TrainingProtocol,
-        train: Split,
-        val: Split,
+        train: DeviceImages,
+        val: DeviceImages,
         *,
         seed: int,
         autocast: bool,
@@ -441,12 +441,10 @@ class Trainer:
 
 def copied(states: States) -> States:
     """A copy on the CPU, as a resumed run reads it: no memory of the device is held."""
-    found = {}
-    for part, tensors in states.items():
-        found[part] = {
-            name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()
-        }
-    return found
+    return {
+        part: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        for part, tensors in states.items()
+    }
 
 
 def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
