@@ -231,7 +231,7 @@ def test_retention_rate_by_hand(accuracy, confidence, expected):
         "masked_confidence": confidence,
         "clip": 0.05,
     }
-    assert procedure.resume_state()["retention"] == pytest.approx(expected)
+    assert procedure.resume_state()["_retention"] == pytest.approx(expected)
 
 
 def test_threshold_decays_exponentially_over_the_epochs():
