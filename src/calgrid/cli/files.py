@@ -127,6 +127,20 @@ def interval_text(score: Estimate, sign: str = "") -> str:
     return "" if np.isnan(score.low) else f"[{low}, {high}]"
 
 
+def uncertain_text(scores: Mapping[str, Estimate]) -> str:
+    """Lines that say which metrics have no interval for lack of errors or samples of a class."""
+    lacking: dict[str, list[str]] = {}
+    for name, score in scores.items():
+        needs = find_metric(name).needs
+        if any(needs) and np.isnan(score.low) and not np.isnan(score.value):
+            lacking.setdefault(str(needs), []).append(name)
+    lines = [
+        f"No interval of {', '.join(names)}: it needs at least {needs}.\n"
+        for needs, names in lacking.items()
+    ]
+    return "".join(lines)
+
+
 def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
@@ -150,6 +164,8 @@ def metrics(options: argparse.Namespace) -> None:
         if name == "aece":
             summary += f" ({aece_left_out(predictions, data.label):,} here)"
         write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
+    if options.bootstrap:
+        write(uncertain_text(scores))
 
 
 def _metrics_of_plugins(predictions: Predictions, bins: int) -> list[Metric]:

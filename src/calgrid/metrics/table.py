@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -28,15 +28,49 @@ TOP_LABEL_ERRORS = (
     *("ece", "ece_debiased", "aece", "aece_eq", "ece_sweep", "mce", "rmsce", "rmsce_debiased"),
     *("ks", "smce", "smece"),
 )
-#: what a set needs for an interval of some metrics
-FEWEST, FEWEST_EXPECTED, FEWEST_RIGHT = 20, 30, 15
-ERRORS = f"{FEWEST} errors and right predictions each ({FEWEST_EXPECTED} by the confidences)"
-OF_CLASSES = f"{FEWEST} samples of each class ({FEWEST_RIGHT} right by the probabilities)"
-OF_BOTH = f"{OF_CLASSES}, {ERRORS}"
 #: errors that no metric without bias stands for: tested as they are printed
 PRINTED_ERRORS = ("cece", "o_ece", "u_ece")
 #: probabilities (samples times classes) up to which slow metrics are computed
 MOST_SLOW = 2_000_000
+
+
+class Counts(NamedTuple):
+    """Numbers of samples that an interval needs, or that a set has:
+    :mod:`calgrid.metrics.intervals` says why.
+
+    Attributes
+    ----------
+    errors : errors or right predictions, whichever are fewer. expected : the same by the
+        confidences.
+    of_class : samples of the rarest class. right_of_class : those of them that are right by the
+        probabilities, of any class.
+    """
+
+    errors: float = 0
+    expected: float = 0
+    of_class: float = 0
+    right_of_class: float = 0
+
+    def __str__(self) -> str:
+        """Return the numbers that are needed in words; empty for none."""
+        said = []
+        if self.of_class:
+            right = f"{self.right_of_class} right by the probabilities"
+            said.append(f"{self.of_class} samples of each class ({right})")
+        if self.errors:
+            by_confidence = f" ({self.expected} by the confidences)" if self.expected else ""
+            said.append(f"{self.errors} errors and right predictions each{by_confidence}")
+        return ", ".join(said)
+
+
+NOTHING = Counts()
+#: of calibration errors: with fewer errors the upper end is too low
+CALIBRATION = Counts(errors=5, expected=5)
+#: of the calibration part of the NLL, in which few errors weigh more
+LIKELIHOOD = Counts(errors=20)
+SEPARATION = Counts(errors=20, expected=30)
+CLASSES = Counts(of_class=20, right_of_class=15)
+CLASSES_APART = Counts(20, 30, 20, 15)
 
 
 @dataclass(frozen=True)
@@ -62,7 +96,7 @@ class Metric:
         :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
-    needs : what a set must have at least for an interval, and so for a verdict; empty for nothing.
+    needs : what a set must have at least for an interval, and so for a verdict.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     costly : whether studies compute it on the clean test split alone.
     slow : whether it fits a map to the probabilities or sorts those of each class, which takes
@@ -84,7 +118,7 @@ class Metric:
     )
     interval_of: str | None = None
     part_of: str | None = None
-    needs: str = ""
+    needs: Counts = NOTHING
     is_largest_gap: bool = False
     costly: bool = False
     slow: bool = False
@@ -146,14 +180,14 @@ class Metric:
 
 
 def _error(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
-    return Metric(name, function, summary, source, True, "labelled", interval="guarded")
+    return Metric(
+        name, function, summary, source, True, "labelled", interval="guarded", needs=CALIBRATION
+    )
 
 
 def _debiased(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
-    plain = name.removesuffix("_debiased")
-    return Metric(
-        name, function, summary, source, True, "labelled", interval="guarded", interval_of=plain
-    )
+    error = _error(name, function, summary, source)
+    return replace(error, interval_of=name.removesuffix("_debiased"))
 
 
 def _nll_part(name: str, function: Callable[..., float], summary: str) -> Metric:
@@ -243,7 +277,7 @@ _ENTRIES = (
         "Brodersen et al., ICPR 2010",
         False,
         "labelled",
-        needs=OF_CLASSES,
+        needs=CLASSES,
     ),
     Metric(
         "macro_auroc",
@@ -254,7 +288,7 @@ _ENTRIES = (
         "labelled",
         costly=True,
         slow=True,
-        needs=OF_BOTH,
+        needs=CLASSES_APART,
     ),
     _error(
         "ece",
@@ -331,6 +365,7 @@ _ENTRIES = (
         "labelled",
         "square",
         interval="unbiased",
+        needs=CALIBRATION,
     ),
     replace(
         _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
@@ -355,10 +390,13 @@ _ENTRIES = (
         "labelled",
         "nats",
     ),
-    _nll_part(
-        "nll_calibration",
-        recalibration.nll_calibration,
-        "part of the NLL that one temperature removes, bias corrected",
+    replace(
+        _nll_part(
+            "nll_calibration",
+            recalibration.nll_calibration,
+            "part of the NLL that one temperature removes, bias corrected",
+        ),
+        needs=LIKELIHOOD,
     ),
     _nll_part(
         "nll_refinement",
@@ -383,6 +421,7 @@ _ENTRIES = (
         "labelled",
         "score",
         interval="centred",
+        needs=CALIBRATION,
     ),
     Metric(
         "brier_refinement",
@@ -420,7 +459,7 @@ _ENTRIES = (
         "Hendrycks and Gimpel, ICLR 2017",
         False,
         "labelled",
-        needs=ERRORS,
+        needs=SEPARATION,
     ),
     Metric(
         "aupr_failure",
@@ -429,7 +468,7 @@ _ENTRIES = (
         "Corbière et al., NeurIPS 2019",
         False,
         "labelled",
-        needs=ERRORS,
+        needs=SEPARATION,
     ),
     Metric(
         "fpr95_failure",
@@ -438,7 +477,7 @@ _ENTRIES = (
         "Corbière et al., NeurIPS 2019",
         True,
         "labelled",
-        needs=ERRORS,
+        needs=SEPARATION,
     ),
     _ood("auroc", ood.auroc, ood.max_softmax, "ID against OOD by maximum softmax"),
     _ood("fpr95", ood.fpr95, ood.max_softmax, "OOD kept at 95 % ID recall by maximum softmax"),

@@ -56,7 +56,8 @@ class FilledTable(NamedTuple):
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
     says, of the metric that decides about each cell, with ranks for each seed that has all ranked
-    cells; ``draws`` has their resamples. If seeds are those of the calibrator, ``redrawn`` has the
+    cells, and the ``prior`` variance over seeds of cells of a single place (NaN of others);
+    ``draws`` has their resamples. If seeds are those of the calibrator, ``redrawn`` has the
     cells fitted on a random part of the scored images; else it is None.
     """
 
@@ -99,6 +100,7 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     for table, rows, columns, cells, places, decided in laid:
         over: Literal["seed", "fit_seed"] = "fit_seed" if table.of_fits else "seed"
         values, runs = (cell_runs(metrics, each, over) for each in (places, decided))
+        runs = _with_priors(data, runs, decided)
         means = cell_means(values, data.level)
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
         sections = [_section(table, cells, keys, part) for keys, part in parts]
@@ -229,6 +231,19 @@ def timed_rows(
     empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
     bounds = dict.fromkeys(("ci_low", "ci_high"), float("nan"))
     return pd.concat(parts).merge(checkpoints, on=run).assign(**empty, **bounds)
+
+
+def _with_priors(data: StudyData, runs: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
+    """Runs with the prior variance over seeds of their cell (``prior``), which cells of several
+    places do not have.
+    """
+    single = places[~places.duplicated("cell", keep=False)]
+    known = _in_lines(data, data.priors).drop(columns="split")
+    shared = [name for name in AXES if name in known]
+    known = single.merge(known, on=shared)[[*SECTION, "cell", "prior"]]
+    # protocols of one line may have a prior each
+    known = known.drop_duplicates([*SECTION, "cell"], keep=False)
+    return runs.merge(known, on=[*SECTION, "cell"], how="left")
 
 
 def cell_draws(

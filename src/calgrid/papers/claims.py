@@ -100,7 +100,7 @@ def _caption(level: float) -> str:
     )
 
 
-_TESTED = ["case", "cell", "rival", "metric", "lower_is_better", "n_rivals"]
+_TESTED = ["case", "cell", "rival", "metric", "lower_is_better", "n_rivals", "same_method"]
 
 
 class _Checked:
@@ -125,7 +125,7 @@ class _Checked:
         """One row a pair that could be tested, with the coordinates of its cell and the row and
         column of its rival.
         """
-        asked = ["case", "lower_is_better", "n_rivals"]
+        asked = ["case", "lower_is_better", "n_rivals", "same_method"]
         tests = self.tests.drop(columns=[*asked, "metric"])
         found = tests.merge(self.pairs.drop(columns=asked), on=["cell", "rival"])
         return found.assign(
@@ -177,6 +177,10 @@ class _Checked:
             return NO_RANKS
         if untested := sorted({*metrics[decided_by(metrics) == ""].map(text.name)}):
             return f"no test of {text.listed(untested)}"
+        drawn = self.table.draws["cell"]
+        few = tests["std_test"].isna() & tests["cell"].isin(drawn) & tests["rival"].isin(drawn)
+        if few.any():
+            return text.untested(str(metrics[few].iloc[0]), math.nan)
         lacking = ["runs"] if present < len(self.cases) else []
         if tests["std_test"].isna().any():
             lacking.append("resamples of the test images")
@@ -203,6 +207,8 @@ def _pairs(cases: Sequence[Case], margin: float, table: FilledTable) -> pd.DataF
                     "rival": rival,
                     "lower_is_better": lower,
                     "n_rivals": len(case.rivals),
+                    "same_method": mine["method"] == other["method"]
+                    and mine["stage"] == other["stage"],
                     **{name: mine[name] for name in COORDINATES},
                     "rival_method": other["method"],
                     "rival_stage": other["stage"],

@@ -20,7 +20,7 @@ import pandas as pd
 from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.papers.means import SECTION
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
-from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_prior, seed_test, seeds_needed
+from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 CELL = (*SECTION, "cell")
@@ -42,8 +42,11 @@ def claim_tests(
 
     Parameters
     ----------
-    runs : values of cells in each seed, from :func:`calgrid.papers.means.cell_runs`.
-    pairs : columns case, cell, rival, metric and lower_is_better, one row per comparison.
+    runs : values of cells in each seed, from :func:`calgrid.papers.means.cell_runs`, and the
+        ``prior`` variance over seeds of each cell, see
+        :func:`calgrid.statistics.pairs.study_priors`.
+    pairs : columns case, cell, rival, metric, lower_is_better and same_method, one row per
+        comparison.
     draws : resamples of ``runs``, with the columns protocol, checkpoint, cell, seed, draws and
         pairs. Cells without resamples get no verdict, except those of times.
     redrawn : for claims about calibrators of one network, cells whose seeds each draw a split; None
@@ -67,8 +70,8 @@ def claim_tests(
     ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
-    values = runs.reindex(columns=[*CELL, "seed", "value", "n_samples"]).reset_index(drop=True)
-    values = values.astype({"cell": int, "value": "float64"})
+    values = runs.reindex(columns=[*CELL, "seed", "value", "n_samples", "prior"])
+    values = values.reset_index(drop=True).astype({"cell": int, "value": "float64"})
     resamples = draws if len(draws) else None
     if redrawn is None:
         tests = _of_training(values, pairs, resamples)
@@ -78,8 +81,7 @@ def claim_tests(
     tests["gain"] = tests["difference"] = sign * tests["difference"] + margin
     tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
     section = tests.groupby(list(SECTION)).ngroup()
-    rivals = tests.groupby([*SECTION, "case"]).ngroup()
-    tests = tests.assign(sign=-1.0, prior=seed_prior(tests, rivals))
+    tests = tests.assign(sign=-1.0, prior=_prior(values, tests))
     tests = judge(tests, section, level, of_runs=redrawn is not None)
     tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
     told = {BETTER: CONFIRMED, WORSE: REFUTED}
@@ -88,6 +90,17 @@ def claim_tests(
     asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
     return tests.drop(columns=["sign", "prior", "difference", "n_test", "df_test"], errors="ignore")
+
+
+def _prior(values: pd.DataFrame, tests: pd.DataFrame) -> pd.Series:
+    """Prior variance over seeds of each test, as of the same pair elsewhere in the study."""
+    of_cell = values.drop_duplicates(list(CELL)).set_index(list(CELL))["prior"]
+    sides = []
+    for side in ("cell", "rival"):
+        places = pd.MultiIndex.from_frame(tests[[*SECTION, side]])
+        sides.append(of_cell.reindex(places).to_numpy(float))
+    mean = pd.Series(sides[0] + sides[1], index=tests.index) / 2
+    return mean.mask(tests["same_method"].astype(bool))
 
 
 def _of_training(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from calgrid.metrics.table import CALIBRATION
 from calgrid.report import text
 from calgrid.report.study import SEES_VALIDATION, UNCONVERGED, Group, StudyData, among
 
@@ -165,7 +166,8 @@ def reading(data: StudyData) -> list[str]:
         "upwards, more so in resamples: their interval starts at the part of the error that "
         "chance does not explain (0 if chance may explain all of it). ECE debiased has the "
         "interval of ECE, as both estimate the same quantity. MCE has none, as no interval with "
-        "valid coverage is known."
+        "valid coverage is known. Calibration errors have neither interval nor verdict with fewer "
+        f"than {CALIBRATION}; other metrics that few errors decide need more."
     )
     null = (
         f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "

@@ -26,12 +26,13 @@ from calgrid.report.study import GROUP, UNCALIBRATED, Group, StudyData, differin
 from calgrid.report.table import Table
 from calgrid.report.tables import TABLES, built
 from calgrid.statistics import compare
+from calgrid.statistics.pairs import answers
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.manifest import Manifest
 from calgrid.storage.records import BANK, read_record
-from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
+from calgrid.storage.schema import BINS, METRICS, NUMBER_KEY, RESAMPLES, RUN_KEY
 
 
 def load_study(path: str | Path) -> "Results":
@@ -190,8 +191,8 @@ class Results:
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`. Each metric is tested once, so p_holm
-        equals p_value.
+        Columns as in :func:`calgrid.statistics.compare`. The test of a pair that the report speaks
+        of is that of the report, with its family; other pairs are a family of their own.
         """
         against = self.data.baseline if against is None else against
         self._check_names("method", method, against)
@@ -211,13 +212,12 @@ class Results:
 
         Parameters
         ----------
-        method : method whose networks are calibrated; None answers for each one, and ``p_holm`` is
-            over them.
+        method : method whose networks are calibrated; None answers for each one.
         metrics, **where : as in :meth:`compare`.
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`.
+        As of :meth:`compare`.
         """
         self._check_names("calibrator", calibrator, against)
         asked = {"calibrator": calibrator, "against": against}
@@ -251,7 +251,11 @@ class Results:
         resamples = self.data.rows(RESAMPLES, split="test")
         mine = asked.get("calibrator", asked.get("method"))
         question = {"question": f"{mine} against {asked['against']}", **asked}
+        of_report = answers(self.data.tests, [question])
         found = compare(chosen, [question], self.data.level, resamples, self.data.baseline)
+        key = [*NUMBER_KEY, "against", "against_calibrator"]
+        known = found[key].merge(of_report, on=key, how="left")[found.columns]
+        found = known.where(known["question"].notna(), found).astype(found.dtypes)
         return found[found["metric"].isin(metrics)].reset_index(drop=True) if metrics else found
 
     def reliability(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from calgrid.errors import DataError
-from calgrid.statistics.pairs import both_ways, keeps_accuracy
+from calgrid.statistics.pairs import PRIOR, both_ways, keeps_accuracy
 from calgrid.storage.layout import RunKey
 from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.records import Record, read_record, summary_record
@@ -389,6 +389,13 @@ class StudyData:
     def clean_tests(self) -> pd.DataFrame:
         """Tests on the clean test split, each pair in both directions."""
         return both_ways(self.tests[self.tests["split"] == "test"])
+
+    @property
+    def priors(self) -> pd.DataFrame:
+        """Prior variance over seeds: see :func:`calgrid.statistics.pairs.study_priors`."""
+        known = self.distinct(TESTS, [*PRIOR, "against_calibrator", "prior"]).dropna(subset="prior")
+        alike = known["calibrator"] == known.pop("against_calibrator")
+        return known[alike]
 
     def pairs(self, group: Group) -> Mapping[tuple[str, ...], Any]:
         """Test on the clean test split by metric, method, calibrator, and the method and the

@@ -260,6 +260,13 @@ def verdict(word: str, metric: str, detectable: float) -> str:
     return f"no difference found; one of {size(metric, detectable)} would have been"
 
 
+def untested(metric: str, std_test: float) -> str:
+    """What a test of a metric needs, if its data lack it; else empty."""
+    needs = find_metric(metric).needs
+    lacks = any(needs) and math.isnan(std_test)
+    return f"each test set needs at least {needs}" if lacks else ""
+
+
 def p_value(value: float) -> str:
     """Write a p-value."""
     if math.isnan(value):

@@ -158,7 +158,11 @@ def both_ways(tests: pd.DataFrame) -> pd.DataFrame:
 
 
 def tests_of_pairs(
-    found: Numbers, pairs: pd.DataFrame, baseline: str = "", level: float = 0.95
+    found: Numbers,
+    pairs: pd.DataFrame,
+    baseline: str = "",
+    level: float = 0.95,
+    priors: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Test of each pair of numbers over common seeds and test samples.
 
@@ -168,6 +172,7 @@ def tests_of_pairs(
         Of a pair that is there twice the first row counts, in any direction.
     baseline : method whose differences to the others give the prior variance.
     level : nominal coverage of the intervals, in (0, 1).
+    priors : those of the study, see :func:`study_priors`; by default of ``found``.
 
     Returns
     -------
@@ -178,6 +183,7 @@ def tests_of_pairs(
     difference : mean over them of the number minus that of the other side;
     std_seed : standard deviation of the difference over seeds (ddof 1);
     std_test : standard deviation of the mean difference over test samples; NaN without resamples;
+    prior : variance over seeds towards which ``std_seed`` squared is moderated; NaN: it is not;
     ci_low, ci_high : interval of the difference, over seeds and test samples; for metrics that do
         not decide themselves, the Student t interval over seeds;
     p_seeds, p_value, p_holm, detectable, decided_by, verdict : see
@@ -187,18 +193,16 @@ def tests_of_pairs(
     The index of the frame is the row of ``found.cells``.
     """
     check_level(level)
-    cells, reference = found.cells, baseline_pairs(found.cells, baseline)
-    every = pd.concat([pairs.assign(asked=True), reference.assign(asked=False)])
-    low, high = every[["cell", "against"]].min(axis=1), every[["cell", "against"]].max(axis=1)
-    every = every[~pd.DataFrame({"low": low, "high": high}).duplicated().to_numpy()]
-    every = every.reset_index(drop=True)
-    tests = every.join(_differences(found, every))
+    cells = found.cells
+    low, high = pairs[["cell", "against"]].min(axis=1), pairs[["cell", "against"]].max(axis=1)
+    pairs = pairs[~pd.DataFrame({"low": low, "high": high}).duplicated().to_numpy()]
+    pairs = pairs.reset_index(drop=True)
+    tests = pairs.join(_differences(found, pairs))
     tests = tests[tests["n_seeds"] > 0]
     mine, other = (cells.loc[tests[side]] for side in ("cell", "against"))
     same_method = mine["method"].to_numpy() == other["method"].to_numpy()
-    same_calibrator = mine["calibrator"].to_numpy() == other["calibrator"].to_numpy()
-    is_reference = (other["method"] == baseline).to_numpy() & same_calibrator
-    prior = _prior(cells, tests, is_reference)
+    of_cells = prior_of(cells, study_priors(found, baseline) if priors is None else priors)
+    prior = (of_cells[tests["cell"]] + of_cells[tests["against"]]) / 2
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
     tests = tests.assign(
         prior=np.where(same_method, np.nan, prior),
@@ -206,8 +210,6 @@ def tests_of_pairs(
         ci_low=tests["difference"] - reach,
         ci_high=tests["difference"] + reach,
     )
-    asked = tests["asked"].to_numpy()
-    tests, same_method = tests[asked], same_method[asked]
     place, ranked = groups(cells, keys_without("metric")), groups(cells, RANKED)
     sides = place[tests["cell"]] * len(cells) + place[tests["against"]]
     families = groups(tests.assign(place=ranked[tests["cell"]]), ["place", "family"])
@@ -237,14 +239,22 @@ def _differences(found: Numbers, pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts).set_index("pair")
 
 
-def _prior(cells: pd.DataFrame, tests: pd.DataFrame, is_reference: NDArray[np.bool_]) -> pd.Series:
-    """Mean prior variance over seeds of the two sides of each test."""
-    pool = groups(cells, PRIOR)
-    reference = tests[is_reference]
-    pools = pool[reference["cell"]]
-    known = seed_prior(reference, pools).groupby(pools).first()
-    mine, other = (known.reindex(pool[tests[side]]).to_numpy() for side in ("cell", "against"))
-    return pd.Series((mine + other) / 2, index=tests.index)
+def study_priors(found: Numbers, baseline: str) -> pd.DataFrame:
+    """Prior variance over seeds of methods: ``prior`` of each combination of the columns ``PRIOR``
+    with enough differences to the baseline.
+    """
+    reference = baseline_pairs(found.cells, baseline)
+    over_seeds = found._replace(draws=run_draws(found.runs, None, ()))
+    tests = reference.join(_differences(over_seeds, reference))
+    keys = found.cells.loc[tests["cell"], PRIOR].astype(dict.fromkeys({*PRIOR} & {*WORDS}, "str"))
+    keys["prior"] = seed_prior(tests, groups(keys, PRIOR)).to_numpy()
+    return keys.dropna(subset="prior").drop_duplicates()
+
+
+def prior_of(cells: pd.DataFrame, priors: pd.DataFrame) -> NDArray[np.float64]:
+    """Prior variance (n,) of each of ``cells``, see :func:`study_priors`; NaN without one."""
+    keys = cells[PRIOR].astype(dict.fromkeys({*PRIOR} & {*WORDS}, "str"))
+    return keys.merge(priors, on=PRIOR, how="left")["prior"].to_numpy(float)
 
 
 def baseline_pairs(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:

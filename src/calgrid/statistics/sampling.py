@@ -64,7 +64,7 @@ def paired_bootstrap(
 
     Parameters
     ----------
-    runs : for each method its runs, probabilities (N, K) or outputs of
+    runs : for each method, the baseline first, its runs, probabilities (N, K) or outputs of
         :func:`calgrid.metrics.from_logits`, one per seed; runs at the same position
         are paired, so all methods have the same number. labels : integers (N,).
     metrics : identifiers of labelled metrics except ``ece_null``, including plugin metrics.
@@ -151,7 +151,10 @@ def _judged(
             found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
             rows.append({"method": method, "against": against, "metric": name, **found})
     tests = pd.DataFrame(rows)
-    tests = tests.assign(prior=seed_prior(tests, tests["metric"]))
+    first = tests["method"] == tests["method"].iloc[0]
+    known = seed_prior(tests[first], tests.loc[first, "metric"])
+    prior = known.groupby(tests["metric"]).first()
+    tests = tests.assign(prior=tests["metric"].map(prior))
     places = groups(tests, ["method", "against"])
     found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)

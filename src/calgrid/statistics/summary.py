@@ -85,11 +85,13 @@ def summarise_study(
     level: float = 0.95,
     resamples: pd.DataFrame | None = None,
     comparisons: Sequence[Mapping[str, object]] | None = None,
+    priors: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Summary (:func:`summarise`) and all tests (:func:`calgrid.statistics.pairs.tests_of_pairs`).
 
     ``comparisons`` are the questions of the study, see :func:`calgrid.statistics.compare`, whose
-    pairs are a family of their own; None tests against the baseline alone.
+    pairs are a family of their own; None tests against the baseline alone. ``priors`` are those of
+    another study, see :func:`calgrid.statistics.pairs.study_priors`.
     """
     check_level(level)
     found = numbers(metrics, resamples)
@@ -99,7 +101,7 @@ def summarise_study(
     pairs = baseline_pairs(cells, baseline)
     if comparisons is not None:
         pairs = study_pairs(cells, summary[["mean", *INTERVAL]], baseline, comparisons)
-    tests = tests_of_pairs(found, pairs, baseline, level)
+    tests = tests_of_pairs(found, pairs, baseline, level, priors)
     summary = summary.assign(**_tested(summary, tests, baseline))
     summary = summary.astype(dict.fromkeys(WORDS, "str"))
     if published is None:

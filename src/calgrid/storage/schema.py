@@ -78,7 +78,7 @@ TEST_COLUMNS: Columns = {
     **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
     **dict.fromkeys(("against", "against_calibrator", "family"), "str"),
     "n_seeds": "int64",
-    **dict.fromkeys(("difference", "std_seed", "std_test", *INTERVAL), "float64"),
+    **dict.fromkeys(("difference", "std_seed", "std_test", "prior", *INTERVAL), "float64"),
     **dict.fromkeys(("p_seeds", "p_value", "p_holm", "detectable"), "float64"),
     **dict.fromkeys(("decided_by", "verdict"), "str"),
 }

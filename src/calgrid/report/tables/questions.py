@@ -121,6 +121,8 @@ def _answer(rows: pd.DataFrame) -> str:
         elif row.verdict == TIE:
             also = "" if cases[TIE] else " would have been"
             shown += f" ({text.size(row.metric, row.detectable)}{also})"
+        elif row.verdict == NO_VERDICT and (why := text.untested(row.metric, row.std_test)):
+            shown += f" ({why})"
         cases[row.verdict].append(shown)
     said = [f"{WRITTEN[verdict]} {text.listed(names)}" for verdict, names in cases.items() if names]
     return "; ".join(said)

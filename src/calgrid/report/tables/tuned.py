@@ -20,6 +20,7 @@ from calgrid.report.table import (
 )
 from calgrid.statistics import as_tuned, choose, summarise
 from calgrid.statistics.choices import listed
+from calgrid.statistics.summary import summarise_study
 from calgrid.storage.schema import METRICS, RESAMPLES
 
 KEYS = ["method", "calibrator", "fit_on"]
@@ -68,13 +69,16 @@ def read_tuned(data: StudyData) -> Tuned | None:
     baseline = data.baseline if data.baseline in candidates else next(iter(candidates))
     chosen = as_tuned(test, choices, protocol)
     resamples = as_tuned(data.rows(RESAMPLES, split="test"), choices, protocol)
+    summary, _ = summarise_study(
+        chosen, baseline, level=data.level, resamples=resamples, priors=data.priors
+    )
     return Tuned(
         metric,
         budget=len(candidates[baseline]),
         baseline=baseline,
         methods=list(candidates),
         choices=choices,
-        summary=summarise(chosen, baseline, level=data.level, resamples=resamples),
+        summary=summary,
         defaults=summarise(defaults, baseline, level=data.level),
     )
 
