@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calgrid.backbones._resnet import Bottleneck, FourLevelResNet, ThreeLevelResNet
+from calgrid.backbones._resnet import FourLevelResNet, ThreeLevelResNet
 from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.backbones.small_images import DenseNet121, SmallImageDenseNet
 from calgrid.errors import DataError
@@ -138,10 +138,15 @@ class TheirDenseNet(nn.Module):
         return self.linear(F.relu(self.bn(self.dense4(out))).mean((2, 3)))
 
 
+def small(kind, **numbers):
+    """Build a network of a kind with other numbers."""
+    return partial(type("Small", (kind,), numbers), CLASSES)
+
+
 PAIRS = {
-    "resnet": (their_resnet, partial(FourLevelResNet, CLASSES, Bottleneck, (1, 2, 1, 1))),
-    "wide_resnet": (their_wide, partial(ThreeLevelResNet, CLASSES, blocks_per_level=2, width=2)),
-    "densenet": (TheirDenseNet, partial(SmallImageDenseNet, CLASSES, 4, (2, 3, 1, 2))),
+    "resnet": (their_resnet, small(FourLevelResNet, blocks=(1, 2, 1, 1))),
+    "wide_resnet": (their_wide, small(ThreeLevelResNet, blocks_per_level=2, width=2)),
+    "densenet": (TheirDenseNet, small(SmallImageDenseNet, growth=4, layers=(2, 3, 1, 2))),
 }
 
 

@@ -5,7 +5,6 @@ nothing is trained.
 import hashlib
 import io
 import json
-from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -203,8 +202,7 @@ def checkpoint(tmp_path, monkeypatch):
     of a large one.
     """
     network = trained(TheirDenseNet())
-    build = partialmethod(SmallImageDenseNet.__init__, growth=4, layers=(2, 3, 1, 2))
-    small = type("Small", (SmallImageDenseNet,), {"__init__": build})
+    small = type("Small", (SmallImageDenseNet,), {"growth": 4, "layers": (2, 3, 1, 2)})
     monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
     facts = SimpleNamespace(
         info={"parameters": {CLASSES: 0}, "pretrained": False, "library": False}, id="densenet121"
