@@ -34,7 +34,7 @@ def wrapped(line: str, columns: int) -> str:
     """Wrap a line between words; what follows stands below its second cell."""
     if len(line) <= columns:
         return line
-    cell = len(CELL.match(line)[0])
+    cell = len(next(CELL.finditer(line))[0])
     further = " " * (cell if cell <= columns // 2 else 4)
     return textwrap.fill(
         line, columns, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
