@@ -21,7 +21,15 @@ from calgrid.report import text
 from calgrid.report.index import write_index
 from calgrid.report.study import StudyData
 from calgrid.report.table import Cell
-from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
+from calgrid.storage.schema import (
+    METRICS,
+    RESAMPLE_COLUMNS,
+    RESAMPLES,
+    RUN_KEY,
+    SHIFT_MEANS,
+    TEST_COLUMNS,
+    TESTS,
+)
 from calgrid.storage.tables import read_published, write_frame
 
 #: of the tables of papers, which few edits touch
@@ -53,6 +61,7 @@ def write_study(folder, rows=(), costs=(), resamples=()):
     write_frame(folder / SHIFT_MEANS, shift_means(metrics))
     write_frame(folder / "costs.parquet", pd.DataFrame(costs, columns=COSTS))
     write_frame(folder / RESAMPLES, pd.DataFrame(resamples, columns=[*RUN_KEY, *RESAMPLE_COLUMNS]))
+    write_frame(folder / TESTS, pd.DataFrame(columns=list(TEST_COLUMNS)).astype(TEST_COLUMNS))
 
 
 def part(name, numbers=(), claims=(), own=()):
