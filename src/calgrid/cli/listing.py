@@ -104,7 +104,8 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], list[str]]:
     if "calibrators" in kinds:
         id = registry.calibrator_id(id)
     known = list(KINDS) if len(kinds) > 1 else []
-    named, sheets = [], []
+    named: list[Entry] = []
+    sheets: list[str] = []
     for name in kinds:
         for entry in _entries(name):
             known.append(entry["id"])
