@@ -347,13 +347,13 @@ class TestPlans:
         assert not out.exists()
 
     @pytest.mark.parametrize("stage", REPORTS)
-    def test_a_plan_without_a_complete_manifest(self, fails, stage, tmp_path):
+    def test_a_plan_without_the_stage(self, fails, stage, tmp_path):
         plan = tmp_path / "plan.json"
         record = tmp_path / f"study/.calgrid/{stage}-f1.json"
         arguments = ("job", stage, "--plan", plan, "--out", record)
         fails(*arguments, parts=[f"calgrid {stage}: The plan {plan} does not exist"])
         write_record(plan, {"manifest": {}})
-        fails(*arguments, parts=[f"The plan {plan} lacks the key 'published'"])
+        fails(*arguments, parts=[f"The plan {plan} has no job for {record}"])
         for text in ("[]", "{}"):
             plan.write_text(text)
             fails(*arguments, parts=[f"The plan {plan} has been changed"])

@@ -25,7 +25,7 @@ def job(options: argparse.Namespace) -> None:
     """
     set_threads(1 if KINDS[options.job].in_processes else options.cores)
     plan, name = cast(PlanFile, read_record(options.plan, "plan")), str(options.out)
-    if options.job not in MADE_FROM and name not in plan["jobs"]:
+    if (options.job if options.job in MADE_FROM else name) not in plan.get("inputs", {}):
         raise StateError(
             f"The plan {options.plan} has no job for {name}: another call has changed the "
             "study since; run the same command again."
