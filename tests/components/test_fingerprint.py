@@ -296,8 +296,8 @@ EDITS = {
     "the trainer": ("training/trainer.py", *EDIT, TRAINED),
     "a backbone": (
         "backbones/small_images.py",
-        "blocks_per_level=1",
-        "blocks_per_level=2",
+        "blocks_per_level = 1",
+        "blocks_per_level = 2",
         RUNS,
     ),
     "a backbone that no run has": ("backbones/resnet9.py", *EDIT, set()),

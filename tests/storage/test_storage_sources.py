@@ -141,7 +141,7 @@ def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     with refuses(
         ConfigError,
         "the file or folder 'data/x' does not exist",
-        "so write the line 'data_root: .'",
+        "line 'data_root: .', if no other file of the study is below another folder",
     ):
         source_digest("data", "x")
 

@@ -35,11 +35,11 @@ def _packages(places: Iterable[str]) -> str:
     """Lines of the file that lists the packages of plugins that have files at these places."""
     packages = [plugin.package for plugin in plugins.in_use()]
     starts = {package: f"{package.replace('.', '/')}/" for package in packages}
-    return "\n".join(
-        package
-        for package in packages
-        if any(place.startswith(starts[package]) for place in places)
-    )
+    used = []
+    for package in packages:
+        if any(place.startswith(starts[package]) for place in places):
+            used.append(package)
+    return "\n".join(used)
 
 
 def files_of(copy: Path) -> list[str]:

@@ -45,9 +45,10 @@ def ensemble(
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
-    inputs = given.of(
-        {record.root: {name: record.sha256(name) for name in names} for record in records}
-    )
+    read = {}
+    for record in records:
+        read[record.root] = {name: record.sha256(name) for name in names}
+    inputs = given.of(read)
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()

@@ -92,11 +92,10 @@ def group_metrics(
     """Means of rows of ``metrics.parquet`` over the sets of each group, with the smallest number of
     samples and the intervals of those with ``resamples``.
     """
-    draws = {
-        (row["shift"], *(row[key] for key in AVERAGED)): row["draws"]
-        for row in resamples
-        if row["shift"] in groups
-    }
+    draws = {}
+    for row in resamples:
+        if row["shift"] in groups:
+            draws[row["shift"], *(row[key] for key in AVERAGED)] = row["draws"]
     means = []
     for group, found in of_groups(rows, groups):
         metric, value = found[0]["metric"], float(np.mean([row["value"] for row in found]))

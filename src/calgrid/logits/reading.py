@@ -146,10 +146,9 @@ def _stated_kind(arrays: Arrays) -> str:
     with ``probability_``; else logits.
     """
     is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
-    begun = {
-        kind: [name for name in arrays if name.startswith(start)]
-        for kind, start in COLUMN_STARTS.items()
-    }
+    begun = {}
+    for kind, start in COLUMN_STARTS.items():
+        begun[kind] = [name for name in arrays if name.startswith(start)]
     has_logits = begun["logits"] or any(name in arrays for name in VALUE_NAMES["logits"])
     is_stated = len(begun["probabilities"]) > 1 and not has_logits
     return "probabilities" if is_calibrated or is_stated else "logits"
@@ -486,7 +485,10 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     several.
     """
     prefixes = [name.removesuffix(classes[0]) for name in names if name.endswith(classes[0])]
-    fitting = [start for start in prefixes if all(start + name in names for name in classes)]
+    fitting = []
+    for start in prefixes:
+        if all(start + name in names for name in classes):
+            fitting.append(start)
     return fitting[0] if len(fitting) == 1 else None
 
 

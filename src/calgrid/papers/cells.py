@@ -121,10 +121,9 @@ def _printed(paper: Paper) -> pd.DataFrame:
 def _own_names(data: StudyData, paper: Paper) -> dict[str, list[str]]:
     """Methods and calibrators with results that no table of a paper names, by axis."""
     cells = [(table, cell) for table in paper.tables for cell in table.cells]
-    known = {
-        "method": {place["method"] for table, cell in cells for place in table.places(cell)},
-        "calibrator": {UNCALIBRATED, *(cell["calibrator"] for _, cell in cells)},
-    }
+    methods = {place["method"] for table, cell in cells for place in table.places(cell)}
+    calibrators = {UNCALIBRATED, *(cell["calibrator"] for _, cell in cells)}
+    known = {"method": methods, "calibrator": calibrators}
     own = {}
     for axis, names in known.items():
         found = data.distinct(METRICS, [axis])[axis].astype(str)

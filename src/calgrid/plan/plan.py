@@ -556,11 +556,12 @@ class Plan:
                 "module": KINDS[name].module,
                 "reads": [],
             }
+        code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
         return {
             "manifest": self.manifest(),
             "jobs": {job.folder: dict(job.spec) for job in self.jobs},
             "inputs": inputs,
-            "code": {code: fingerprint.modules_of(code) for code in self._codes()},
+            "code": code,
             "sources": fingerprint.sources(),
             "rows": self._rows_of_banks(),
         }

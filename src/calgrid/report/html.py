@@ -67,6 +67,7 @@ def write_report(
             said = []
         groups.append((label, list(map(data.named, [*said, *findings(data, group)]))))
     answers = [entry for entry in tables if entry["category"] == SUMMARY]
+    summarised = [entry for entry in tables if entry["summary"]]
     context = {
         "study": data.manifest["configuration"]["study"],
         "version": __version__,
@@ -77,7 +78,7 @@ def write_report(
         "findings": groups,
         "advice": advice,
         "questions": _questions(data, tables),
-        "summarised": [entry for entry in tables if entry["summary"]],
+        "summarised": summarised,
         "level": f"{100 * data.level:g} %",
         "answers": answers,
         "headline": headline,

@@ -91,14 +91,16 @@ class Inputs:
 
     def recorded(self, folder: Path) -> Facts:
         """Facts of the record of a result, which names folders relative to its own."""
+        results = {
+            os.path.relpath(above, folder): dict(files) for above, files in self.results.items()
+        }
+        files = {
+            os.path.relpath(path, self.root) if self.root else path: sha256
+            for path, sha256 in self.files.items()
+        }
         return {
-            "results": {
-                os.path.relpath(above, folder): dict(files) for above, files in self.results.items()
-            },
-            "files": {
-                os.path.relpath(path, self.root) if self.root else path: sha256
-                for path, sha256 in self.files.items()
-            },
+            "results": results,
+            "files": files,
             "code": dict(self.code),
             "plugins": Path(self.plugins).name,
         }

@@ -426,11 +426,11 @@ class Study:
         """Indices of the overrides that match no run; not an error, a grid may have been removed
         for a while.
         """
-        return [
-            number
-            for number, override in enumerate(self.config.overrides)
-            if not any(applies(override.match, key) for key in self.trained)
-        ]
+        unused = []
+        for number, override in enumerate(self.config.overrides):
+            if not any(applies(override.match, key) for key in self.trained):
+                unused.append(number)
+        return unused
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -441,10 +441,12 @@ class Trainer:
 
 def copied(states: States) -> States:
     """A copy on the CPU, as a resumed run reads it: no memory of the device is held."""
-    return {
-        part: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-        for part, tensors in states.items()
-    }
+    copies = {}
+    for part, tensors in states.items():
+        copies[part] = {
+            name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()
+        }
+    return copies
 
 
 def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
