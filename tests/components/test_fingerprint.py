@@ -289,7 +289,7 @@ EDITS = {
     "a loss": ("losses/mbls.py", *EDIT, branch("mbls", "tst+mbls")),
     "the loss of second stages": ("losses/ce.py", *EDIT, branch("ce", "tst", "tst+mbls")),
     "a loss that no run has": ("losses/dfl.py", *EDIT, set()),
-    "the base of losses": ("losses/base.py", *EDIT, TRAINED),
+    "the base of losses": ("losses/base.py", *EDIT, RUNS),
     "a procedure": ("procedures/tst.py", *EDIT, branch("tst", "tst+mbls")),
     "a helper of procedures": ("procedures/second_stage.py", *EDIT, branch("tst", "tst+mbls")),
     "the base of procedures": ("training/procedure.py", *EDIT, RUNS),
