@@ -174,7 +174,7 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("made", "formats"), [("study", (".svg", ".pdf")), ("ablation", (".png",))]
+    ("made", "formats"), [("study", (".png", ".svg", ".pdf")), ("ablation", (".png",))]
 )
 def test_the_same_study_gives_the_same_bytes(
     made, formats, figures, ablation_figures, request, tmp_path

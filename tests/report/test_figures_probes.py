@@ -193,7 +193,7 @@ def test_every_figure_is_drawn_with_a_caption(build_probed, tmp_path, draw_only)
         entry = entries[name]
         assert entry["category"] == ("Appendix" if name in ("embedding", "misjudged") else "Probes")
         assert (
-            "one network each" in entry["caption"]
+            "one seed" in entry["caption"]
             if name in ("embedding", "misjudged")
             else "3 seeds" in entry["caption"]
         )
