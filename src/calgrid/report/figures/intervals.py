@@ -85,8 +85,7 @@ class Intervals:
         height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
         figure = style.new_figure(frame.width, height)
         wide = frame.width > style.COLUMN
-        widths = {"width_ratios": [3 if wide else 2, *[2] * (len(self.metrics) - 1)]}
-        axes = figure.subplots(1, len(self.metrics), sharey=True, gridspec_kw=widths)
+        axes = figure.subplots(1, len(self.metrics), sharey=True)  # errors on one scale
         for ax, metric in zip(axes, self.metrics, strict=True):
             style.stripes(ax, methods)
             _intervals(ax, rows.assign(y=centre + offset * step), metric, known)
