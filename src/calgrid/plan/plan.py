@@ -164,6 +164,7 @@ class Plan:
             spec["configured"] = cast(specs.ConfiguredData, configured)
         folder, log = layout.data(image_set, digest), layout.log("data", image_set, digest)
         sources = definition.get("sources", {})
+        above = () if base is None else (base,)
         return Job(
             "data",
             image_set,
@@ -173,7 +174,7 @@ class Plan:
             fingerprint.code_digest(modules),
             KINDS["data"].module,
             {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()},
-            above := () if base is None else (base,),
+            above,
             _read_of(above),
         )
 
