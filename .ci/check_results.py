@@ -116,11 +116,11 @@ def check_values(checks: Checks, metrics: pd.DataFrame) -> None:
         values="value",
     )
     gap = (wide["o_ece"] + wide["u_ece"] - wide["ece"]).abs().max()
-    checks.expect(gap < 1e-9, "over-confident and under-confident part add up to the ECE", gap)
+    checks.expect(gap < 1e-9, "overconfident and underconfident part add up to the ECE", gap)
 
 
 def check_science(checks: Checks, metrics: pd.DataFrame) -> None:
-    """Plain cross-entropy is accurate and over-confident, and temperature scaling mends it."""
+    """Plain cross-entropy is accurate and overconfident, and temperature scaling mends it."""
     test = metrics[(metrics["split"] == "test") & (metrics["method"] == "ce")]
     wide = test.pivot_table(index="seed", columns=["calibrator", "metric"], values="value")
     accuracy = wide["none", "accuracy"]

@@ -95,7 +95,7 @@ def page(figures: dict[str, Any]) -> str:
 
 Processor seconds of a fit on 5,000 samples and the prediction of 10,000, beside probmetrics, with
 one thread: the shortest of three that alternate. The logits of K classes are made up and
-over-confident, in float32; probmetrics gets their softmax.
+overconfident, in float32; probmetrics gets their softmax.
 
     python benchmarks/calibrators.py
 

@@ -141,7 +141,7 @@ One epoch (`--images 8192 --epochs 1`; 4,096 images for `resnet20`, 1,024 for `r
   with one, 90.36 % and 0.306 with `test_views: mirror`, 90.36 % and 0.300 with `mirror_translate`.
 - **93 % in 40 core minutes needs bf16**: without it ten epochs of `airbench64` take 79 (95 images a
   second).
-- `ce` is under-confident by this recipe: mean confidence 86.3 %, accuracy 89.3 % (loop 86.6 and
+- `ce` is underconfident by this recipe: mean confidence 86.3 %, accuracy 89.3 % (loop 86.6 and
   89.2 %).
 """
 

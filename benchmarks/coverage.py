@@ -10,7 +10,7 @@ difference that is not there.
 
 Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn
 from their softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3:
-over-confident, 0.8: under-confident). The truth is the metric of 200,000 samples with the posterior
+overconfident, 0.8: underconfident). The truth is the metric of 200,000 samples with the posterior
 in place of labels; errors of a calibrated model are exactly 0, also those of the debiased
 estimators, which estimate the same quantities. ``sharp`` and ``flat`` are two calibrated models of
 two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100) (``mild``: v ~ N(0,
@@ -586,11 +586,11 @@ The 14 cells take {cost["seconds"]:.0f} s of one core.
   with 10,000 ([more sets](verdicts.md)).
 - `l1_*` and `l2_*` are bounds that depend on the number of samples: only calibrated models test
   them.
-- Over-confident models of 1,000 samples with one or two errors expected: 20 to 53 % of the upper
+- Overconfident models of 1,000 samples with one or two errors expected: 20 to 53 % of the upper
   ends of `o_ece`, 29 to 48 % of `squared_ce` were below the truth (300 sets); among sets with five
   errors or more at most 3.3 %. So calibration errors have no interval with fewer than five. The
   upper ends of `ece_sweep` still miss in 14 % of 50 sets.
-- `nll_calibration` of over-confident models (500 sets) missed below in 52 % with 10 to 14 errors,
+- `nll_calibration` of overconfident models (500 sets) missed below in 52 % with 10 to 14 errors,
   11 to 18 % with 15 to 19, at most 4.1 % from 20. So it has no interval with fewer than 20.
 - `brier_refinement` missed on a side in 10 to 20 % of the sets of 200 and 500 samples of ten
   classes, and has no interval since.

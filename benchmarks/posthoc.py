@@ -158,7 +158,7 @@ def measure_metrics(size: str, resamples: int) -> dict:
 
 
 def sample(count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of an over-confident model and labels, seeded."""
+    """Logits of an overconfident model and labels, seeded."""
     rng = np.random.default_rng(0)
     logits = 1.5 * rng.standard_normal((count, classes))
     labels = rng.integers(0, classes, count)

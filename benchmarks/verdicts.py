@@ -244,7 +244,7 @@ def sharp_and_flat(z: Floats, rng: np.random.Generator) -> list[Floats]:
 
 
 def two_networks(z: Floats, rng: np.random.Generator, factor: float = 1.0) -> list[Floats]:
-    """Two over-confident models with errors of the same size, not the same errors."""
+    """Two overconfident models with errors of the same size, not the same errors."""
     noisy = [z + 0.6 * rng.normal(size=z.shape) for _ in range(2)]
     return [special.softmax(factor * each, axis=1) for each in noisy]
 

@@ -35,7 +35,7 @@ LABELS = np.random.default_rng(0).integers(CLASSES, size=VAL + TEST)
 
 
 def logits_of(method, seed):
-    """Logits of one network on val and test: ``sure`` is over-confident."""
+    """Logits of one network on val and test: ``sure`` is overconfident."""
     signal = 4.0 if method == "sure" else 1.5
     noise = np.random.default_rng([len(method), seed]).normal(size=(VAL + TEST, CLASSES))
     return (signal * (noise + 1.5 * np.eye(CLASSES)[LABELS])).astype(np.float32)

@@ -35,7 +35,7 @@ def ranking():
 
 
 def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
-    """Scaling beats nothing on over-confident logits."""
+    """Scaling beats nothing on overconfident logits."""
     values = [entry.scores["nll"][0] for entry in ranking]
     assert values == sorted(values)
     assert (ranking[0].id, ranking[-1].id) == ("ts", "none")
@@ -134,7 +134,7 @@ def test_equal_calibrators_are_tied():
 
 
 def test_the_reference_stays_unless_another_is_significantly_better():
-    """One class is over-confident, which one temperature cannot mend."""
+    """One class is overconfident, which one temperature cannot mend."""
     logits, labels = over_confident(rows=2000, factor=1.0)
     logits = logits + np.array([2.0, 0, 0, 0])
     names = ["none", "ts", "vs", "iso"]

@@ -196,7 +196,7 @@ def test_intervals_contain_their_estimate_and_zero_where_it_is_negative():
 
 @functools.cache
 def interval_and_value(sharpening):
-    """Of all metrics on a calibrated or an over-confident model."""
+    """Of all metrics on a calibrated or an overconfident model."""
     probs, labels = calibrated(1000)
     case = softmax(sharpening * np.log(probs)), labels
     return metrics.bootstrap(*case, n_resamples=200), metrics.evaluate(*case)
@@ -211,7 +211,7 @@ def test_guarded_intervals_hold_their_value_and_reach_zero_where_chance_explains
     intervals_found, values = interval_and_value(6)
     low, high = intervals_found[name]
     assert low <= values[name] <= high <= 1
-    if name not in ("mce", "u_ece"):  # bins of few samples, and no under-confidence to find
+    if name not in ("mce", "u_ece"):  # bins of few samples, and no underconfidence to find
         assert low > 0
 
 
@@ -308,7 +308,7 @@ def test_the_linear_part_of_squared_ce_is_its_derivative():
         assert drawn == pytest.approx(metrics.squared_ce(*case) + change, abs=1e-7)
 
 
-@pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "over-confident"])
+@pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "overconfident"])
 def test_the_standard_error_of_squared_ce_is_its_deviation_over_test_sets(sharpening):
     """A plain bootstrap of a calibrated model gives up to 1.7 times the deviation."""
     probs, labels = calibrated(500 * 300)

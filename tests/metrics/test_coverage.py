@@ -55,7 +55,7 @@ def held(name, sharpening):
     return sum(low <= truth[name] <= high for low, high in known) / len(known)
 
 
-@pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "over-confident"])
+@pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "overconfident"])
 @pytest.mark.parametrize("name", WITH_INTERVAL)
 def test_intervals_hold_the_truth(name, sharpening):
     """95 % intervals: at least 82 % in this small study; the module states the results of a large

@@ -214,7 +214,7 @@ def test_share_of_kept_weights_is_the_retention_rate(p0):
 @pytest.mark.parametrize(
     ("accuracy", "confidence", "expected"),
     [
-        (1.0, 0.99, 0.45),  # 0.7 - 0.99 is clipped to -0.05: over-confident, sparser
+        (1.0, 0.99, 0.45),  # 0.7 - 0.99 is clipped to -0.05: overconfident, sparser
         (1.0, 0.72, 0.48),  # 0.7 - 0.72
         (0.5, 0.34, 0.51),  # 0.35 - 0.34
         (1.0, 0.2, 0.55),

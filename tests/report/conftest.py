@@ -23,7 +23,7 @@ from calgrid.storage.tables import write_frame
 from calgrid.study.runs import CalibratorCatalog
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is
-#: over-confident)
+#: overconfident)
 METHODS = {
     "ce": (3.6, 1.8),
     "ls": (3.6, 0.6),

@@ -49,7 +49,7 @@ def test_intervals_over_seeds_stay_within_the_bounds_of_the_metric(metric, value
 
 
 def test_the_interval_of_a_part_of_the_ece_ends_no_higher_than_that_of_the_ece():
-    """One seed in three has all of the over-confidence: its interval alone would reach 0.4."""
+    """One seed in three has all of the overconfidence: its interval alone would reach 0.4."""
     rows = [
         *over_seeds([0.05, 0.06, 0.055], metric="ece"),
         *over_seeds([0.0, 0.0, 0.03], metric="o_ece"),

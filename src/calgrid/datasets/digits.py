@@ -1,6 +1,6 @@
 """Digits: 1,797 handwritten digits of 8x8 pixels, included in scikit-learn.
 
-There are 12 training images per class. A network that fits them all is over-confident on the
+There are 12 training images per class. A network that fits them all is overconfident on the
 others: ``resnet8`` with cross-entropy under the protocol ``digits`` reaches 91.1 % accuracy at 97.3
 % mean confidence (ECE 6.3 %, where a perfectly calibrated model would score 0.9 % on 1,200 images;
 means of five seeds). With 300 training images and a learning rate of 0.05 there is little to

@@ -23,7 +23,7 @@ class BinSums:
 
     @cached_property
     def gap(self) -> Floats:
-        """Sum of confidence minus correct, (..., M): positive if the model is over-confident."""
+        """Sum of confidence minus correct, (..., M): positive if the model is overconfident."""
         return self.confidence - self.correct
 
     @cached_property
@@ -112,12 +112,12 @@ def mean_gap(sums: BinSums) -> Floats:
 
 
 def mean_over(sums: BinSums) -> Floats:
-    """Part of :func:`mean_gap` from over-confident bins, (...)."""
+    """Part of :func:`mean_gap` from overconfident bins, (...)."""
     return sums.gap.clip(min=0).sum(axis=-1) / sums.total
 
 
 def mean_under(sums: BinSums) -> Floats:
-    """Part of :func:`mean_gap` from under-confident bins, (...)."""
+    """Part of :func:`mean_gap` from underconfident bins, (...)."""
     return (-sums.gap).clip(min=0).sum(axis=-1) / sums.total
 
 

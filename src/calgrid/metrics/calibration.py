@@ -51,7 +51,7 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Over-confidence part of the ECE, ``sum_b (n_b / N) max(conf_b - acc_b, 0)``; o_ece + u_ece =
+    """Overconfidence part of the ECE, ``sum_b (n_b / N) max(conf_b - acc_b, 0)``; o_ece + u_ece =
     ece.
 
     Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its
@@ -61,7 +61,7 @@ def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Under-confidence part of the ECE, ``sum_b (n_b / N) max(acc_b - conf_b, 0)``; o_ece - u_ece =
+    """Underconfidence part of the ECE, ``sum_b (n_b / N) max(acc_b - conf_b, 0)``; o_ece - u_ece =
     mean p - accuracy.
 
     Parameters, errors and source as in :func:`o_ece`.

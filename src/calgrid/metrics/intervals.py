@@ -25,9 +25,9 @@ c is the possible
     - 2 c r s), with r and s the half-widths of both intervals in this direction and c the
     correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
     one model alone is not significant.
-    Only negative c is used, as between an over- and an under-confident model (without it the
+    Only negative c is used, as between an over- and an underconfident model (without it the
     coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated
-    and a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
+    and a slightly overconfident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
     debiased error has the interval of its plain error: both estimate the same quantity, and the
     remaining bias (the correction removes two fifths at perfect calibration, all of it far from
     there) is as hard to bound.
@@ -66,7 +66,7 @@ bias may be below 0, and then its interval contains both the estimate and 0. Tho
 programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. What
 ``Metric.needs`` names is needed for an interval and a verdict: with few errors the upper end of a
-calibration error is too low (of over-confident models with one to two errors 20 to 53 % end below
+calibration error is too low (of overconfident models with one to two errors 20 to 53 % end below
 the truth, with five or more at most 3 %), the places of a few errors say little about those of
 others, and few samples of a class may all be right, or wrong. A single
 sample has no intervals. The AUPR of errors is too high in a sample, and again in its resamples: its

@@ -368,11 +368,11 @@ _ENTRIES = (
         needs=CALIBRATION,
     ),
     replace(
-        _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
+        _error("o_ece", calibration.o_ece, "overconfident part of the ECE", "FeDLaS, Table 4"),
         part_of="ece",
     ),
     replace(
-        _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
+        _error("u_ece", calibration.u_ece, "underconfident part of the ECE", "FeDLaS, Table 4"),
         part_of="ece",
     ),
     replace(

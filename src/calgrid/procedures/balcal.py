@@ -1,4 +1,4 @@
-"""BalCAL: an over-confident learnable classifier balanced by an under-confident fixed one.
+"""BalCAL: an overconfident learnable classifier balanced by an underconfident fixed one.
 
 Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calibration, CVPR 2025,
 arXiv 2504.10007 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).

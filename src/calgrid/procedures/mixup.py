@@ -31,7 +31,7 @@ class Mixup(MixedPairs):
     The sum of two losses follows the official code. The paper mixes one-hot labels, which is
     equivalent for losses that are affine in the label; other losses are refused. Training accuracy
     is weighted alike. The official default of alpha is 1; Thulasidasan et al. find the best
-    calibration for small values, and under-confidence for large ones.
+    calibration for small values, and underconfidence for large ones.
 
     Parameters
     ----------
