@@ -202,13 +202,11 @@ def test_harm_of_calibration_is_said_with_its_numbers_and_as_plainly_as_help(stu
     nll = own.loc[[("ls", "none"), ("ls", "ts")], "nll_mean"]
     ece = 100 * own.loc[[("ls", "none"), ("ls", "ts")], "ece_debiased_mean"]
     assert calibration(data, group, "worse") == (
-        "Calibration makes worse the NLL with `ts` on `ls` (NLL {:.4f} to {:.4f} nats); the "
+        "Calibration worsens the NLL with `ts` on `ls` (NLL {:.4f} to {:.4f} nats); the "
         "calibration error with `ts` on `ls` (ECE debiased {:.2f} to {:.2f} %).".format(*nll, *ece)
     )
-    assert calibration(data, group, "better") == (
-        "Calibration makes better the NLL with `ts` on `ce`."
-    )
-    assert recommendation(data, group)[-1].startswith("Calibration makes worse")
+    assert calibration(data, group, "better") == ("Calibration improves the NLL with `ts` on `ce`.")
+    assert recommendation(data, group)[-1].startswith("Calibration worsens")
 
 
 def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make, study):

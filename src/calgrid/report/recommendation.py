@@ -15,8 +15,8 @@ FEW = 6
 SAID = {"nll": "nll", "squared_ce": "ece_debiased"}
 #: verdict on a calibrator against none -> begin of its sentence
 CALIBRATION = {
-    verdicts.WORSE: "Calibration makes worse",
-    verdicts.BETTER: "Calibration makes better",
+    verdicts.WORSE: "Calibration worsens",
+    verdicts.BETTER: "Calibration improves",
     verdicts.TIE: "Against no calibration, no difference was found in",
     verdicts.EQUIVALENT: "Equivalent to no calibration in",
 }
