@@ -154,7 +154,7 @@ def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, clu
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
     told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
     assert (
-        "The reason: out of memory: each attempt asks for more"
+        "The reason: out of memory: raise mem_mb of the rule"
         in told.partition("Trying to restart job")[0]
     )
 
