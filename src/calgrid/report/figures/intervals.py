@@ -57,16 +57,17 @@ class Intervals:
         count = int(frame.rows["n_calibrators"].max())
         first = "debiased ECE" if self.metrics[0] == "ece_debiased" else text.name(self.metrics[0])
         others = MOST - int(frame.rows["n_few"].max())
-        which, chosen = "and calibrator", ""
+        single = frame.study.is_single
+        shown, chosen = f"of every {'' if single else 'method and '}calibrator", ""
         if count > MOST:
-            which = f"with {MOST} of {count} calibrators"
+            shown = f"{'' if single else 'of every method '}with {MOST} of {count} calibrators"
             chosen = (
                 f"Calibrators: {text.listed(frame.study.few_calibrators())}, that of the lowest "
                 f"NLL, and of the others the {others} with the lowest mean {first}."
             )
         bars = captions.interval(frame.study, frame.rows)
         sentences = [
-            f"{self.shows} of every method {which} on {frame.label}, clean test split "
+            f"{self.shows} {shown} on {frame.label}, clean test split "
             f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}.",
             chosen,
             bars,
