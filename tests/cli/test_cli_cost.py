@@ -37,7 +37,10 @@ def test_hours_are_images_at_the_stated_speed(calgrid, configured, tmp_path):
     assert counted in calgrid("check", path).out
 
 
-def test_finished_trainings_give_their_speed(calgrid, configured, make_config, home):
+def test_finished_trainings_give_their_speed(
+    calgrid, configured, make_config, home, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # whose results are those of the test alone
     path = configured(make_config())
     study = Study(read_configuration(path), home)
     plan, (key, _) = Plan(study), study.trained
