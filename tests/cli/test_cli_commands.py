@@ -4,7 +4,6 @@ mistakes.
 
 import json
 import os
-import pkgutil
 import re
 import sys
 from io import StringIO
@@ -17,8 +16,7 @@ from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
 import calgrid as package
-from calgrid.cli import commands
-from calgrid.cli.commands.list import KINDS
+from calgrid.cli.commands import LISTED_KINDS as KINDS
 from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
@@ -70,8 +68,6 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(
 
 def test_every_command_has_help_for_every_option(calgrid):
     (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
-    modules = pkgutil.iter_modules(commands.__path__)
-    assert {module.name.replace("_", "-") for module in modules} == {*subparsers.choices}
     for command, parser in subparsers.choices.items():
         assert calgrid(command, "--help").code == 0
         options = [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from calgrid.cli.commands.new import KINDS as NEW_KINDS
+from calgrid.cli.commands import NEW_KINDS
 from calgrid.components import plugins
 from calgrid.components.registry import KINDS
 

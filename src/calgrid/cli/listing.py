@@ -9,7 +9,7 @@ from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.class_names import in_order_of_numbers, shown_names
-from calgrid.cli.commands.list import KINDS
+from calgrid.cli.commands import LISTED_KINDS as KINDS
 from calgrid.cli.study_of import read_study
 from calgrid.cli.terminal import write, write_json
 from calgrid.components import plugins, registry

@@ -5,11 +5,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from calgrid import __version__
 from calgrid.cli import joblogs
+from calgrid.cli.commands import COMMANDS, GROUPS
 from calgrid.cli.ends import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_USER, OF_TORCHRUN
 from calgrid.cli.terminal import coloured
 from calgrid.errors import CalgridError, StateError, visible_lines
@@ -20,24 +21,13 @@ from calgrid.storage.atomic import disk_error
 from calgrid.threads import set_threads
 from calgrid.training.interrupt import StoppedError
 
-#: commands by purpose, in the order of the help; each is a module of :mod:`calgrid.cli.commands`
-GROUPS = {
-    "files of logits": ("calibrate", "metrics", "reliability", "compare", "report-logits"),
-    "studies": (*("run", "init", "check", "cost", "schema", "status", "verify", "clean", "show"),),
-    "sharing results": ("export", "pack"),
-    "components": ("list", "new"),
-}
-#: command that the rules of the workflow call, which the help leaves out
-OF_RULES = "job"
-ALL = (*(name for names in GROUPS.values() for name in names), OF_RULES)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors that the user can fix are printed as one
     sentence.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    parser = build_parser([name for name in given[:1] if name in ALL] or ALL)
+    parser = build_parser([name for name in given[:1] if name in COMMANDS] or COMMANDS)
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
     options, unknown = parser.parse_known_args(given)
@@ -94,7 +84,7 @@ def _say(command: str, error: object, cause: BaseException | None = None) -> Non
         traceback.print_exception(cause)
 
 
-def build_parser(names: Iterable[str] = ALL) -> argparse.ArgumentParser:
+def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of some commands."""
     parser = argparse.ArgumentParser(
         prog="calgrid",
@@ -107,16 +97,13 @@ def build_parser(names: Iterable[str] = ALL) -> argparse.ArgumentParser:
     )
     parser.set_defaults(parser=parser)
     for name in names:
-        module = importlib.import_module(f"calgrid.cli.commands.{name.replace('-', '_')}")
-        command = commands.add_parser(name, description=" ".join((module.__doc__ or "").split()))
-        command.set_defaults(run=module.RUN, parser=command)
-        module.add_arguments(command)
+        command = commands.add_parser(name, description=COMMANDS[name].help)
+        command.set_defaults(run=COMMANDS[name].run, parser=command)
+        for add in COMMANDS[name].options:
+            add(command)
     groups = []
     for title, members in GROUPS.items():
-        lines = [f"{title}:"]
-        for name in members:
-            if name in commands.choices:
-                lines.append(f"  {name:14s}{commands.choices[name].description}")
-        groups.append("\n".join(lines))
+        lines = [f"  {name:14s}{each.help}" for name, each in members.items() if name in names]
+        groups.append("\n".join([f"{title}:", *lines]))
     parser.epilog = "\n\n".join(groups)
     return parser
