@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from tests.study.cases import cases
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
@@ -238,88 +239,54 @@ THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones":
 
 
 @pytest.mark.parametrize(
-    ("grid", "mine", "parts"),
-    [
-        (
-            {"protocol": "fcline"},
-            {},
-            ["grids[0].datasets: 'imagenet' has no training images", "'fcline' trains"],
-        ),
-        (
-            {"methods": ["tst"]},
-            {},
-            ["grids[0].methods: protocol 'published'", "to the method 'ce'; remove 'tst'"],
-        ),
-        (
-            {"seeds": [1, 2]},
-            {},
-            ["grids[0].seeds: protocol 'published'", "one seed, and several calibrator_seeds"],
-        ),
-        (
-            {"datasets": ["cifar10"], "backbones": ["resnet50"]},
-            {},
-            ["published weights, and 'resnet50' has none"],
-        ),
-        (
-            {"datasets": ["tiny_imagenet"]},
-            {},
-            ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"],
-        ),
-        # how to train
-        (
-            {},
-            {"base": "published", "pretrained": True, "epochs": 3},
-            ["nothing is trained; remove epochs, pretrained"],
-        ),
-        (
-            {},
-            {"base": "published", "weights": "trained"},
-            ["protocol 'mine': the key 'checkpoints' is missing"],
-        ),
-        (
-            {},
-            {"base": "published", "weights": "other"},
-            ["weights must be one of trained, published"],
-        ),
-        # constants: a shift family has those of its base, and a kind of data set has none
-        (
-            {},
-            {"test_normalisation": {"cifar10_": "imagenet"}},
-            ["'mine': test_normalisation: did you mean 'cifar10'?"],
-        ),
-        ({}, {"test_normalisation": {"cifar100": "cifar100_c"}}, ["did you mean 'cifar100'?"]),
-        (
-            {},
-            {"test_normalisation": {"cifar100": "image_folder"}},
-            ["Unknown data set 'image_folder'"],
-        ),
-        (
-            {},
-            {"test_normalisation": {"cifar100": [0.5] * 3}},
-            ["test_normalisation.cifar100 must be of type string"],
-        ),
-        # checkpoints of torrvision/focal_calibration
-        (
-            {**THEIRS, "methods": ["mbls"]},
-            {},
-            ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "lambda_=2.0"],
-        ),
-        ({**THEIRS, "methods": ["mixup"]}, {}, ["no checkpoint of 'mixup'"]),
-        ({**THEIRS, "methods": ["tst"]}, {}, ["no checkpoint of 'tst'"]),
-        (
-            {**THEIRS, "datasets": ["cifar100"], "methods": ["ls"]},
-            {},
-            ["no checkpoint of 'ls'", "ls alpha=0.05"],
-        ),
-        ({**THEIRS, "datasets": ["svhn"]}, {}, ["on 'svhn'"]),
-        ({**THEIRS, "backbones": ["resnet101"]}, {}, ["with 'resnet101'"]),
-    ],
+    ("changes", "parts"),
+    cases(
+        r"""
+protocol: fcline
+    grids[0].datasets: 'imagenet' has no training images ... 'fcline' trains
+methods: [tst]
+    grids[0].methods: protocol 'published' ... to the method 'ce'; remove 'tst'
+seeds: [1, 2]
+    grids[0].seeds: protocol 'published' ... one seed, and several calibrator_seeds
+{datasets: [cifar10], backbones: [resnet50]}
+    published weights, and 'resnet50' has none
+datasets: [tiny_imagenet]
+    has 200 classes ... 'imagenet_resnet50' have 1000 ... fine-tune
+protocols: {mine: {base: published, pretrained: true, epochs: 3}}
+    nothing is trained; remove epochs, pretrained
+protocols: {mine: {base: published, weights: trained}}
+    protocol 'mine': the key 'checkpoints' is missing
+protocols: {mine: {base: published, weights: other}}
+    weights must be one of trained, published
+protocols: {mine: {base: fcline, test_normalisation: {cifar10_: imagenet}}}
+    'mine': test_normalisation: did you mean 'cifar10'?
+protocols: {mine: {base: fcline, test_normalisation: {cifar100: cifar100_c}}}
+    did you mean 'cifar100'?
+protocols: {mine: {base: fcline, test_normalisation: {cifar100: image_folder}}}
+    Unknown data set 'image_folder'
+protocols: {mine: {base: fcline, test_normalisation: {cifar100: [0.5, 0.5, 0.5]}}}
+    test_normalisation.cifar100 must be of type string
+{protocol: focal_calibration, datasets: [cifar10], backbones: [resnet50], methods: [mbls]}
+    no checkpoint of 'mbls' with 'resnet50' on 'cifar10' ... lambda_=2.0
+{protocol: focal_calibration, datasets: [cifar10], backbones: [resnet50], methods: [mixup]}
+    no checkpoint of 'mixup'
+{protocol: focal_calibration, datasets: [cifar10], backbones: [resnet50], methods: [tst]}
+    no checkpoint of 'tst'
+{protocol: focal_calibration, datasets: [cifar100], backbones: [resnet50], methods: [ls]}
+    no checkpoint of 'ls' ... ls alpha=0.05
+{protocol: focal_calibration, datasets: [svhn], backbones: [resnet50]}
+    on 'svhn'
+{protocol: focal_calibration, datasets: [cifar10], backbones: [resnet101]}
+    with 'resnet101'
+"""
+    ),
 )
 def test_what_does_not_fit_published_weights_or_constants_is_refused(
-    study, refuses, tmp_path, grid, mine, parts
+    study, refuses, tmp_path, changes, parts
 ):
+    grid = {} if "protocols" in changes else changes
     with refuses(ConfigError, *parts):
-        study(grid, data_root=str(tmp_path), protocols={"mine": {"base": "fcline", **mine}})
+        study(grid, data_root=str(tmp_path), protocols=changes.get("protocols", {}))
 
 
 @pytest.fixture

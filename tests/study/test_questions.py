@@ -3,6 +3,7 @@ table.
 """
 
 import pytest
+from tests.study.cases import cases
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
@@ -38,60 +39,42 @@ def asked_of_calibrators(calibrator="smart", against="ts", **method):
 
 @pytest.mark.parametrize(
     ("changes", "parts"),
-    [
-        (
-            asked(method="mbl"),
-            ["Unknown method 'mbl' in statistics.comparisons[0].method", "did you mean 'mbls'?"],
-        ),
-        (asked(against="brier"), ["Unknown method 'brier' in statistics.comparisons[0].against"]),
-        (asked(against="mbls"), ["statistics.comparisons[0]: 'mbls' is compared with itself"]),
-        (
-            asked(against="fl3"),
-            ["'mbls' and 'fl3' have no protocol, data set, backbone and seed", "into one grid"],
-        ),
-        (
-            asked(against="mdca"),
-            ["'mbls' and 'mdca' have no protocol, data set, backbone and seed", "into one grid"],
-        ),
-        (asked(question=""), ["statistics.comparisons[0].question"]),
-        (asked(method=None), ["statistics.comparisons[0]: give 'method' or 'calibrator'"]),
-        (
-            asked_of_calibrators(calibrator="smrt"),
-            ["Unknown calibrator 'smrt' in statistics.comparisons[0].calibrator", "'smart'?"],
-        ),
-        (
-            asked_of_calibrators(against="tss"),
-            ["Unknown calibrator 'tss' in statistics.comparisons[0].against", "'ts'?"],
-        ),
-        (
-            asked_of_calibrators(against="smart"),
-            ["statistics.comparisons[0]: 'smart' is compared with itself", "another calibrator"],
-        ),
-        (
-            asked_of_calibrators(method="fl"),
-            ["Unknown method 'fl' in statistics.comparisons[0].method", "did you mean 'fl3'?"],
-        ),
-        (
-            asked_of_calibrators(method="ce"),
-            ["statistics.comparisons[0]: no run of 'ce' has both calibrators 'smart' and 'ts'"],
-        ),
-        (
-            {"lines": {"one": ["digitz"]}},
-            ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"],
-        ),
-        (
-            {"lines": {"one": ["digits"], "two": ["digits"]}},
-            ["lines.two: 'digits' is already in 'one'"],
-        ),
-        (
-            {"lines": {"one": ["digits", "quick"]}},
-            ["lines.one: 'digits' and 'quick' both train ce on digits with"],
-        ),
-        (
-            {"lines": {"quick": ["digits"]}},
-            ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"],
-        ),
-    ],
+    cases(
+        r"""
+statistics: {comparisons: [{question: '?', method: mbl, against: ce}]}
+    Unknown method 'mbl' in statistics.comparisons[0].method ... did you mean 'mbls'?
+statistics: {comparisons: [{question: '?', method: mbls, against: brier}]}
+    Unknown method 'brier' in statistics.comparisons[0].against
+statistics: {comparisons: [{question: '?', method: mbls, against: mbls}]}
+    statistics.comparisons[0]: 'mbls' is compared with itself
+statistics: {comparisons: [{question: '?', method: mbls, against: fl3}]}
+    'mbls' and 'fl3' have no protocol, data set, backbone and seed ... into one grid
+statistics: {comparisons: [{question: '?', method: mbls, against: mdca}]}
+    'mbls' and 'mdca' have no protocol, data set, backbone and seed ... into one grid
+statistics: {comparisons: [{question: '', method: mbls, against: ce}]}
+    statistics.comparisons[0].question
+statistics: {comparisons: [{question: '?', method: null, against: ce}]}
+    statistics.comparisons[0]: give 'method' or 'calibrator'
+statistics: {comparisons: [{question: '?', calibrator: smrt, against: ts}]}
+    Unknown calibrator 'smrt' in statistics.comparisons[0].calibrator ... 'smart'?
+statistics: {comparisons: [{question: '?', calibrator: smart, against: tss}]}
+    Unknown calibrator 'tss' in statistics.comparisons[0].against ... 'ts'?
+statistics: {comparisons: [{question: '?', calibrator: smart, against: smart}]}
+    statistics.comparisons[0]: 'smart' is compared with itself ... another calibrator
+statistics: {comparisons: [{question: '?', calibrator: smart, against: ts, method: fl}]}
+    Unknown method 'fl' in statistics.comparisons[0].method ... did you mean 'fl3'?
+statistics: {comparisons: [{question: '?', calibrator: smart, against: ts, method: ce}]}
+    statistics.comparisons[0]: no run of 'ce' has both calibrators 'smart' and 'ts'
+lines: {one: [digitz]}
+    Unknown protocol 'digitz' in lines.one ... did you mean 'digits'?
+lines: {one: [digits], two: [digits]}
+    lines.two: 'digits' is already in 'one'
+lines: {one: [digits, quick]}
+    lines.one: 'digits' and 'quick' both train ce on digits with
+lines: {quick: [digits]}
+    lines.quick: 'digits' and 'quick' both train ce on digits with resnet8
+"""
+    ),
 )
 def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
     elsewhere = [
@@ -132,20 +115,22 @@ def test_the_manifest_lists_every_candidate_with_its_protocol(tuned):
 
 @pytest.mark.parametrize(
     ("lists", "parts"),
-    [
-        (
-            {"a": ["ce", "ls"], "b": ["mbls"]},
-            ["tuning.methods.b: 1 candidates, but 'a' has 2", "the same number"],
-        ),
-        ({"a": ["ce", "ce"]}, ["tuning.methods.a: a candidate is listed twice"]),
-        ({"a": ["ce", "nll"]}, ["tuning.methods.a: no grid runs 'nll'", "add it to one"]),
-        (
-            {"a": ["ce", "brier"]},
-            ["is not run on digits with resnet8 and seed", "into grids with the same seeds"],
-        ),
-        ({"a": [{"method": "ce"}]}, ["tuning.methods.a[0]"]),
-        ({}, ["tuning.methods"]),
-    ],
+    cases(
+        r"""
+{a: [ce, ls], b: [mbls]}
+    tuning.methods.b: 1 candidates, but 'a' has 2 ... the same number
+a: [ce, ce]
+    tuning.methods.a: a candidate is listed twice
+a: [ce, nll]
+    tuning.methods.a: no grid runs 'nll' ... add it to one
+a: [ce, brier]
+    is not run on digits with resnet8 and seed ... into grids with the same seeds
+a: [{method: ce}]
+    tuning.methods.a[0]
+{}
+    tuning.methods
+"""
+    ),
 )
 def test_tuning_that_does_not_fit_is_refused(tuned, refuses, lists, parts):
     with refuses(ConfigError, *parts):
