@@ -1,14 +1,19 @@
 """The same data get the same word, whoever asks: files, Python, summary, question or claim."""
 
+import json
+
+import numpy as np
 import pandas as pd
 import pytest
 
 import calgrid
 from calgrid.calibrators import build_calibrator
+from calgrid.cli import main
 from calgrid.papers.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
 from calgrid.report.recipes import ties
 from calgrid.statistics import paired_bootstrap
-from calgrid.storage.schema import RESAMPLES
+from calgrid.statistics.pairs import both_ways
+from calgrid.storage.schema import RESAMPLES, TESTS
 from calgrid.storage.tables import read_frame
 
 METRICS = ["accuracy", "nll", "brier", "squared_ce", "ece", "smece"]
@@ -64,6 +69,37 @@ def test_every_face_says_the_same(two):
         assert claim["p_value"].item() == pytest.approx(
             expected.loc[metric, "p_value"], rel=1e-6, nan_ok=True
         )
+
+
+def test_compare_finds_the_p_values_and_intervals_of_the_study_whose_files_it_gets(make, capsys):
+    """Baseline first, others in any order; five methods have a prior variance over seeds."""
+    five = make(
+        methods=("ce", "ls", "mbls", "brier", "mmce"),
+        calibrators=("none",),
+        shifts=(),
+        ood=(),
+        resamples=0,
+    )
+    methods = {name: [] for name in ("ce", "mmce", "brier", "mbls", "ls")}
+    for run in five.manifest["runs"]:
+        methods[run["key"]["method"]].append(f"{run['predict']}/logits/last/test.parquet")
+    runs = [f"{name}={','.join(files)}" for name, files in methods.items()]
+    metrics = ("accuracy", "nll", "brier", "squared_ce")
+    asked = ["--metrics", *metrics, "--bootstrap", "200", "--json"]
+    capsys.readouterr()
+    assert main(["compare", *runs, *asked]) == 0
+    found = pd.DataFrame(json.loads(capsys.readouterr().out)["differences"])
+
+    tests = both_ways(read_frame(five.folder / TESTS)).query("split == 'test'")
+    both = found.merge(tests, on=["method", "against", "metric"], suffixes=("", "_of_study"))
+    assert len(both) == len(found) == 10 * len(metrics)
+    assert both["prior"].notna().all()
+    # with too few errors the study has intervals over seeds alone
+    known = both[both["std_test"].notna()]
+    assert len(known) >= 30
+    for column in ("difference", "std_seed", "std_test", "ci_low", "ci_high", "p_value", "p_seeds"):
+        expected = known[f"{column}_of_study"].to_numpy(float)
+        np.testing.assert_allclose(known[column].to_numpy(float), expected, rtol=1e-3, atol=1e-9)
 
 
 def test_ties_with_the_best_are_those_of_the_same_rule(two):
