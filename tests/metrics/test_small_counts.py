@@ -75,6 +75,13 @@ def test_the_upper_end_of_a_square_is_symmetric_for_its_root():
     assert high == pytest.approx(1e-3 * (1 + reach + reach**2 / 4))
 
 
+@pytest.mark.parametrize("name", ["ks", "smce", "ece_sweep"])
+def test_the_upper_end_of_these_errors_is_at_least_as_far_as_the_lower_one(name):
+    drawn, noise = {name: np.full(100, 0.1)}, {name: np.full(100, 0.04)}
+    found = intervals.Resampled({name: 0.1}, drawn, noise, {}, 50)
+    assert intervals.interval(METRICS[name], found, TAILS) == pytest.approx((0.06, 0.14))
+
+
 @pytest.mark.parametrize(("n", "verdict"), [(50, "tie"), (600, "tie"), (3000, "equivalent")])
 def test_networks_without_an_error_are_equivalent_only_where_rows_would_show_errors(n, verdict):
     """97 and 99.5 % right differ by 0.05 of the Brier score and 0.11 nats; 22 % of test sets of 50

@@ -97,7 +97,8 @@ class Metric:
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
     needs : what a set must have at least for an interval, and so for a verdict.
-    is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
+    reaches_up : whether the upper end is at least as far from the value as the lower one: of
+        maxima of many sums, and of an error whose few bins hide gaps.
     costly : whether studies compute it on the clean test split alone.
     slow : whether it fits a map to the probabilities or sorts those of each class, which takes
         longer than all others together: it is left out for more than ``MOST_SLOW`` probabilities,
@@ -119,7 +120,7 @@ class Metric:
     interval_of: str | None = None
     part_of: str | None = None
     needs: Counts = NOTHING
-    is_largest_gap: bool = False
+    reaches_up: bool = False
     costly: bool = False
     slow: bool = False
     score: Callable[..., Floats] | None = None
@@ -323,11 +324,14 @@ _ENTRIES = (
         "adaptive ECE, equal-mass bins of all rows",
         "Nixon et al. 2019",
     ),
-    _error(
-        "ece_sweep",
-        calibration.ece_sweep,
-        "ECE, most equal-mass monotone bins",
-        "Roelofs et al., AISTATS 2022",
+    replace(
+        _error(
+            "ece_sweep",
+            calibration.ece_sweep,
+            "ECE, most equal-mass monotone bins",
+            "Roelofs et al., AISTATS 2022",
+        ),
+        reaches_up=True,
     ),
     _error(
         "cece",
@@ -379,7 +383,7 @@ _ENTRIES = (
         _error(
             "ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"
         ),
-        is_largest_gap=True,
+        reaches_up=True,
     ),
     Metric(
         "nll",
@@ -439,7 +443,7 @@ _ENTRIES = (
     _lp("l2_iso", recalibration.l2_iso, "L2 error of all probabilities, found by isotonic maps"),
     replace(
         _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
-        is_largest_gap=True,
+        reaches_up=True,
     ),
     _error(
         "smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"
