@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.metrics.cases import calibrated, predictions, softmax
+from tests.metrics.cases import calibrated, predictions
 
 from calgrid import metrics
 
@@ -40,17 +40,6 @@ def test_calibration_part_of_a_calibrated_model_is_zero_in_the_mean():
     found = np.array([metrics.brier_calibration(*calibrated(300, seed=seed)) for seed in range(80)])
     assert abs(found.mean()) < 3 * found.std() / np.sqrt(len(found))
     assert found.min() < 0 < found.max()
-
-
-def test_sharpening_raises_the_calibration_part_more_than_the_refinement():
-    """Not all of the rise: what is lost within bins, and what depends on several classes at once,
-    is refinement.
-    """
-    probs, labels = calibrated(20000)
-    sharper = softmax(2 * np.log(probs))
-    rise = metrics.brier(sharper, labels) - metrics.brier(probs, labels)
-    assert abs(metrics.brier_calibration(probs, labels)) < 0.02 * rise
-    assert 0.7 * rise < metrics.brier_calibration(sharper, labels) < rise
 
 
 def test_coarse_forecasts_have_the_refinement_of_their_outcomes():

@@ -113,17 +113,6 @@ def test_raps_without_a_penalty_or_with_all_ranks_free_is_aps(drawn):
         )
 
 
-def test_thr_sets_of_two_classes_do_not_change_with_a_temperature(drawn):
-    logits, labels, u = np.log(drawn[0][:, :2]), drawn[1] % 2, drawn[2]
-    found = []
-    for temperature in (1.0, 3.0):
-        odds = np.exp((logits[:, 0] - logits[:, 1]) / temperature)
-        probs = np.column_stack([odds, np.ones(len(odds))]) / (1 + odds)[:, None]
-        rules = fit_sets(probs[:2000], labels[:2000], u[:2000], ["thr"])
-        found.append(sets_of(rules, probs[2000:], labels[2000:], u[2000:])[0])
-    np.testing.assert_array_equal(*found)
-
-
 def test_penalties_are_chosen_by_the_size_on_the_tuning_rows(drawn):
     probs, labels, u = drawn
     (rule,) = fit_sets(probs, labels, u, ["saps"], [0.1])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.metrics.cases import calibrated, predictions
+from tests.metrics.cases import predictions
 
 from calgrid import metrics
 from calgrid.errors import ConfigError, DataError
@@ -26,14 +26,6 @@ def test_gaps_cancel_within_a_bin():
     votes = np.array([[62, 38], [80, 20]])
     assert metrics.ece_human(probs, votes, n_bins=5) == pytest.approx(0)
     assert metrics.tv_human(probs, votes) == pytest.approx(0.1)
-
-
-def test_a_model_that_says_what_people_say():
-    probs, _ = calibrated(50)
-    votes = probs * 51
-    assert metrics.kl_human(probs, votes) == pytest.approx(0, abs=1e-12)
-    assert metrics.tv_human(probs, votes) == pytest.approx(0, abs=1e-12)
-    assert metrics.ece_human(probs, votes) == pytest.approx(0, abs=1e-12)
 
 
 @given(predictions())

@@ -36,9 +36,8 @@ def test_sweep_equals_a_loop(case, norm):
     assert metrics.ece_sweep(*case, norm=norm) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("n", [50, 700])
-def test_sweep_of_a_calibrated_model_equals_a_loop(n):
-    case = calibrated(n)
+def test_sweep_of_a_calibrated_model_equals_a_loop():
+    case = calibrated(700)
     assert metrics.ece_sweep(*case) == pytest.approx(
         loop_over_sweep(*sorted_case(*case), 1), abs=1e-12
     )
@@ -68,19 +67,6 @@ def test_kolmogorov_smirnov_equals_a_loop_over_thresholds(case):
     confidence, correct = sorted_case(*case)
     sums = [(confidence - correct)[confidence <= threshold].sum() for threshold in confidence]
     assert metrics.ks(*case) == pytest.approx(np.abs(sums).max() / len(sums), abs=1e-12)
-
-
-@given(predictions())
-@settings(deadline=None, max_examples=50)
-def test_bounds_of_the_kernel_error(case):
-    """No smoothing removes the mean residual, and none makes more of the residuals."""
-    confidence, correct = sorted_case(*case)
-    found = metrics.smece(*case)
-    assert (
-        abs((confidence - correct).mean()) - 1e-9
-        <= found
-        <= np.abs(confidence - correct).mean() + 1e-9
-    )
 
 
 @pytest.mark.parametrize("n", [40, 2000])

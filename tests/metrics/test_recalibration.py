@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 from tests.metrics.cases import calibrated, softmax
 
 from calgrid import metrics
@@ -44,21 +43,6 @@ def test_the_same_temperature_splits_the_brier_score():
     scaled = softmax(nll_parts(case).beta * below_largest(case))
     assert metrics.brier(case, case.labels) == pytest.approx(0.4092158, abs=1e-7)
     assert metrics.brier(scaled, case.labels) == pytest.approx(0.375, abs=1e-7)
-
-
-@pytest.mark.parametrize("sharpening", [0.4, 1, 3])
-def test_the_temperature_is_that_of_a_general_minimiser(sharpening):
-    probs, labels = calibrated(400)
-    case = metrics.check_probabilities(softmax(sharpening * np.log(probs)), labels)
-    expected = minimize_scalar(
-        lambda beta: metrics.nll(softmax(beta * below_largest(case)), labels),
-        bounds=(1e-2, 20),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    parts = nll_parts(case)
-    assert parts.beta == pytest.approx(expected.x, rel=1e-5)
-    assert parts.loss.mean() == pytest.approx(expected.fun, abs=1e-12)
 
 
 def test_a_temperature_of_separable_labels_is_not_corrected():

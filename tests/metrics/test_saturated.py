@@ -11,7 +11,6 @@ from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError
 from calgrid.metrics.intervals import resampled
 from calgrid.metrics.recalibration import nll_parts
-from calgrid.statistics import paired_bootstrap
 
 SCALES = [1 / 2.6, 1, 4, 10, 1000]
 
@@ -49,18 +48,6 @@ def test_a_temperature_changes_neither_refinement_nor_accuracy():
     for name in ("nll_refinement", "accuracy", "top5"):
         found = [getattr(metrics, name)(output, LABELS) for output in outputs]
         np.testing.assert_allclose(found, found[1], rtol=0, atol=1e-12)
-
-
-def test_a_network_is_no_better_than_itself_at_another_temperature():
-    runs = {
-        name: [metrics.from_logits(by * LOGITS)] for name, by in (("low", 1 / 2.6), ("high", 4))
-    }
-    frame = paired_bootstrap(
-        runs, LABELS, metrics=["nll_refinement"], n_resamples=200, of_runs=True
-    )
-    (row,) = frame.to_dict("records")
-    assert row["difference"] == pytest.approx(0, abs=1e-12)
-    assert row["verdict"] not in ("better", "worse")
 
 
 def test_confidences_that_round_to_one_keep_their_order():

@@ -35,21 +35,6 @@ def test_a_known_temperature_is_seen_without_a_single_label():
     assert metrics.evaluate_soft(probs, truth)["soft_ece"] == pytest.approx(gap, rel=1e-9)
 
 
-def test_soft_ece_is_the_ece_of_expected_outcomes():
-    """Averaged over draws of the labels, the gap of each bin is that of the probabilities; noise
-    only adds to ECE.
-    """
-    probs, truth = ambiguous(400, temperature=0.6)
-    rng = np.random.default_rng(2)
-    drawn = [
-        metrics.ece(probs, (truth.cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1), n_bins=10)
-        for _ in range(200)
-    ]
-    soft = metrics.evaluate_soft(probs, truth, n_bins=10)["soft_ece"]
-    assert soft < np.mean(drawn)
-    assert soft == pytest.approx(np.mean(drawn), abs=0.02)
-
-
 @given(predictions(), st.sampled_from([1, 4, 15]))
 @settings(deadline=None, max_examples=40)
 def test_resampled_values_equal_the_metrics_of_the_resampled_rows(case, n_bins):
@@ -69,13 +54,13 @@ def test_resampled_values_equal_the_metrics_of_the_resampled_rows(case, n_bins):
 def test_intervals_hold_the_value_of_many_more_images():
     whole = metrics.evaluate_soft(*ambiguous(100_000, seed=9, temperature=0.7))
     inside = dict.fromkeys(NAMES, 0)
-    for seed in range(60):
+    for seed in range(40):
         found = metrics.bootstrap_soft(
-            *ambiguous(300, seed=seed, temperature=0.7), n_resamples=200, seed=seed
+            *ambiguous(300, seed=seed, temperature=0.7), n_resamples=100, seed=seed
         )
         for name, (low, high) in found.items():
             inside[name] += low <= whole[name] <= high
-    assert min(inside.values()) >= 50
+    assert min(inside.values()) >= 33
 
 
 def test_a_single_image_has_no_interval():
