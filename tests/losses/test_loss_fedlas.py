@@ -113,13 +113,9 @@ class TestIndicator:
     def test_constant_indicator_smooths_by_the_gate_alone(self):
         logits, _, features = batch_with_features()
         for gate, sign in (("positive", 1), ("negative", -1)):
-            amount = (
-                build(indicator="const", gate=gate, alpha=0.05, beta=4.0)
-                .modulate(logits, features)
-                .smoothing
-            )
-            expected = 0.1 / (1 + math.exp(-4 * sign))
-            torch.testing.assert_close(amount, torch.full((N,), expected))
+            loss = build(indicator="const", gate=gate, alpha=0.05, beta=4.0)
+            expected = torch.full((N,), 0.1 / (1 + math.exp(-4 * sign)))
+            torch.testing.assert_close(loss.modulate(logits, features).smoothing, expected)
 
     def test_random_indicator_is_standard_normal_and_fresh_in_each_step(self):
         indicator = build(indicator="random").indicator

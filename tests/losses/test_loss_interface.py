@@ -41,13 +41,17 @@ def gradient(loss, batch):
 
 @pytest.mark.parametrize("name", IDS)
 class TestEveryLoss:
-    def test_is_a_finite_float32_scalar_with_detached_scalar_parts(self, name):
-        loss = build(name)
-        total = loss(**make_batch())
+    def test_is_a_finite_float32_scalar_with_detached_scalar_parts_and_leaves_its_inputs(
+        self, name
+    ):
+        loss, batch = build(name), make_batch()
+        before = copy.deepcopy(batch)
+        total = loss(**batch)
         assert (total.shape, total.dtype) == ((), torch.float32)
         assert torch.isfinite(total)
         assert loss.last_terms
         assert all(part.shape == () and not part.requires_grad for part in loss.last_terms.values())
+        assert all(torch.equal(batch[key], before[key]) for key in batch)
 
     @pytest.mark.parametrize(
         "logits",
@@ -74,7 +78,7 @@ class TestEveryLoss:
         assert torch.isfinite(total)
         assert torch.isfinite(grad).all()
 
-    @settings(deadline=None, max_examples=15)
+    @settings(deadline=None, max_examples=8)
     @given(seed=st.integers(0, 10_000), n=st.integers(2, 20), scale=st.floats(0.1, 30.0))
     def test_does_not_depend_on_the_order_of_the_batch(self, name, seed, n, scale):
         batch = make_batch(seed, n, scale=scale)
@@ -133,13 +137,10 @@ class TestEveryLoss:
         loss.after_step(batch["logits"], batch["labels"], batch["index"])
         return total
 
-    def test_diagnostics_say_whether_it_sees_the_validation_split(self, name):
-        sees = registry.describe("loss", name).info["sees_validation"]
-        assert build(name).pop_diagnostics().get("sees_validation") == (1.0 if sees else None)
-
-    def test_asks_for_the_validation_split_when_it_needs_it(self, name):
-        loss = build(name)
-        if registry.describe("loss", name).info["sees_validation"]:
+    def test_says_whether_it_sees_the_validation_split_and_asks_for_it(self, name):
+        loss, sees = build(name), registry.describe("loss", name).info["sees_validation"]
+        assert loss.pop_diagnostics().get("sees_validation") == (1.0 if sees else None)
+        if sees:
             with pytest.raises(DataError, match=f"loss '{name}' reads the validation split"):
                 loss.end_epoch(0, None, None)
         else:
@@ -190,12 +191,6 @@ class TestEveryLoss:
             loss(**batch)
         assert all(torch.equal(state, before[key]) for key, state in loss.state_dict().items())
 
-    def test_does_not_change_its_inputs(self, name):
-        batch = make_batch()
-        before = copy.deepcopy(batch)
-        build(name)(**batch)
-        assert all(torch.equal(batch[key], before[key]) for key in batch)
-
 
 # what the base class does for all, on one of them
 
@@ -203,10 +198,7 @@ class TestEveryLoss:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"logits": torch.zeros(N, C + 1)},
-            rf"logits must be floating \(N, {C}\), got .*\({N}, {C + 1}\)",
-        ),
+        ({"logits": torch.zeros(N, C + 1)}, rf"floating \(N, {C}\), got .*\({N}, {C + 1}\)"),
         ({"logits": torch.zeros(N)}, "logits must be floating"),
         ({"logits": torch.zeros(N, C, dtype=torch.long)}, "logits must be floating"),
         ({"labels": torch.zeros(N - 1, dtype=torch.long)}, rf"labels must be integers \({N},\)"),
@@ -216,10 +208,7 @@ class TestEveryLoss:
         ({"labels": torch.full((N,), -1)}, "labels must lie in .* got -1"),
         ({"features": torch.zeros(N + 1, D)}, rf"features must be \({N}, d\)"),
         ({"index": torch.zeros(N)}, "index must be integers"),
-        (
-            {"logits": torch.zeros(0, C), "labels": torch.zeros(0, dtype=torch.long)},
-            "the batch is empty",
-        ),
+        ({"logits": torch.zeros(0, C), "labels": torch.zeros(0).long()}, "the batch is empty"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused(change, message):

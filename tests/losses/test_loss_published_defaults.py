@@ -5,6 +5,7 @@ import pytest
 from calgrid.components import registry
 
 TINY = ("tiny_imagenet", "cub200", "fgvc_aircraft")
+CIFAR, SMALL = ("cifar10", "cifar100"), ("digits", "cifar10")
 TABLE = [
     ("ls", ("digits", "cifar10", *TINY), {"alpha": 0.05}),
     ("ls", ("cifar100",), {"alpha": 0.1}),
@@ -14,11 +15,7 @@ TABLE = [
     ("fedlas_ls", ("digits", "cifar10"), {"alpha": 0.05, "beta": 4.0, "momentum": 0.95}),
     ("fedlas_ls", ("cifar100",), {"alpha": 0.1, "beta": 4.0, "momentum": 0.5}),
     ("fedlas_ls", TINY, {"alpha": 0.05, "beta": 4.0, "momentum": 0.5}),
-    (
-        "fedlas_mbls",
-        ("digits", "cifar10"),
-        {"lambda_": 0.1, "beta": 0.5, "margin": 6.0, "momentum": 0.95},
-    ),
+    ("fedlas_mbls", SMALL, {"lambda_": 0.1, "beta": 0.5, "margin": 6.0, "momentum": 0.95}),
     ("fedlas_mbls", ("cifar100",), {"lambda_": 0.1, "beta": 1.0, "margin": 6.0, "momentum": 0.5}),
     ("fedlas_mbls", TINY, {"lambda_": 0.05, "beta": 0.5, "margin": 10.0, "momentum": 0.5}),
     ("ecp", ("cifar10",), {"beta": 0.1, "entropy_reduction": "sum"}),
@@ -30,35 +27,16 @@ TABLE = [
     ("mdca", ("cifar10",), {"gamma": 1.0, "beta": 1.0}),
     ("mdca_nll", ("cifar10",), {"beta": 1.0}),
     ("cpc", ("cifar10",), {"lambda_d": 0.1, "lambda_e": 1.0}),
-    ("logitnorm", ("cifar10", "cifar100"), {"tau": 0.04}),
+    ("logitnorm", CIFAR, {"tau": 0.04}),
     ("bsce_gra", ("cifar10",), {"gamma": 1.0, "norm": 1}),
-    (
-        "acls",
-        ("cifar10", "cifar100"),
-        {"margin": 6.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1},
-    ),
+    ("acls", CIFAR, {"margin": 6.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
     ("acls", TINY, {"margin": 10.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
-]
-ADAFOCAL = {
-    "lambda_": 1.0,
-    "gamma_init": 1.0,
-    "num_bins": 15,
-    "switch": 0.2,
-    "gamma_max": 20.0,
-    "inverse_max": 2.0,
-}
-ALM = {
-    "margin": 10.0,
-    "lambda_init": 1e-6,
-    "rho_init": 1.0,
-    "rho_max": 10.0,
-    "growth": 1.2,
-    "tolerance": 0.9,
-}
-TABLE += [
-    ("adafocal", ("cifar10", "cifar100", *TINY), ADAFOCAL),
-    ("crl", ("cifar10", "cifar100", *TINY), {"lambda_": 1.0, "indicator": "maxprob"}),
-    ("cals_alm", ("cifar10", "cifar100", *TINY), {**ALM, "period": 10}),
+    ("adafocal", (*CIFAR, *TINY), {"lambda_": 1.0, "gamma_init": 1.0, "num_bins": 15}),
+    ("adafocal", (*CIFAR, *TINY), {"switch": 0.2, "gamma_max": 20.0, "inverse_max": 2.0}),
+    ("crl", (*CIFAR, *TINY), {"lambda_": 1.0, "indicator": "maxprob"}),
+    ("cals_alm", (*CIFAR, *TINY), {"margin": 10.0, "lambda_init": 1e-6, "period": 10}),
+    ("cals_alm", (*CIFAR, *TINY), {"rho_init": 1.0, "rho_max": 10.0, "growth": 1.2}),
+    ("cals_alm", (*CIFAR, *TINY), {"tolerance": 0.9}),
 ]
 ROWS = [(name, dataset, values) for name, datasets, values in TABLE for dataset in datasets]
 DUAL_FOCAL = [
