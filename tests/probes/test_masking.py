@@ -21,11 +21,8 @@ def test_no_mask_is_the_network_itself(linear, case):
     table = measure(linear(weight, bias, images, labels), ratios=[0.0], draws=2)
     probabilities = softmax(normalised(images) @ weight.T + bias, axis=1)
     expected = evaluate(probabilities, labels)
-    assert list(zip(table["mode"], table["draw"], strict=True)) == [
-        ("magnitude", 0),
-        ("random", 0),
-        ("random", 1),
-    ]
+    rows = list(zip(table["mode"], table["draw"], strict=True))
+    assert rows == [("magnitude", 0), ("random", 0), ("random", 1)]
     for name in SCORES:
         assert table[name].to_numpy() == pytest.approx(expected[name], abs=1e-5), name
     assert table["confidence"].to_numpy() == pytest.approx(
@@ -70,7 +67,5 @@ def test_random_masks_are_seeded_and_nested(linear, case):
     assert first.equals(again)
     assert first.loc[1, "nll"] != other.loc[1, "nll"]
     both = measure(subject, ratios=[0.2, 0.5], draws=1)
-    assert (
-        both[(both["mode"] == "random") & (both["ratio"] == 0.5)]["nll"].item()
-        == first.loc[1, "nll"]
-    )
+    nested = both[(both["mode"] == "random") & (both["ratio"] == 0.5)]
+    assert nested["nll"].item() == first.loc[1, "nll"]

@@ -72,9 +72,6 @@ def test_a_network_without_a_linear_end_has_no_last_layer():
 def test_a_diverged_network_is_named(refuses):
     subject = subject_of("standard")
     subject.network.head.bias.data[0] = float("nan")
-    with refuses(
-        DataError,
-        "Run p/hand/resnet8/ce/1 has logits that are not finite",
-        "lower the learning rate",
-    ):
+    said = "Run p/hand/resnet8/ce/1 has logits that are not finite", "lower the learning rate"
+    with refuses(DataError, *said):
         _ = subject.outputs
