@@ -80,14 +80,9 @@ def their_network(stem, widths, counts, sizes, name, empty):
     return TheirResidual(stem, levels)
 
 
+WIDTHS = (64, 128, 256, 512)
 their_resnet = partial(
-    their_network,
-    64,
-    (64, 128, 256, 512),
-    (1, 2, 1, 1),
-    (1, 3, 1),
-    name="shortcut",
-    empty=nn.Sequential,
+    their_network, 64, WIDTHS, (1, 2, 1, 1), (1, 3, 1), name="shortcut", empty=nn.Sequential
 )
 their_wide = partial(
     their_network, 16, (32, 64, 128), (2, 2, 2), (3, 3), name="downsample", empty=lambda: None
@@ -120,11 +115,8 @@ class TheirDenseNet(nn.Module):
         width = 2 * growth
         self.conv1 = conv(3, width, 3)
         for block, count in enumerate(layers, 1):
-            setattr(
-                self,
-                f"dense{block}",
-                nn.Sequential(*(TheirLayer(width + i * growth, growth) for i in range(count))),
-            )
+            dense = (TheirLayer(width + i * growth, growth) for i in range(count))
+            setattr(self, f"dense{block}", nn.Sequential(*dense))
             width += count * growth
             if block < len(layers):
                 setattr(self, f"trans{block}", TheirTransition(width, width // 2))
@@ -164,12 +156,9 @@ def trained(network):
     return network.eval()
 
 
-def save(network, path, wrapper="module.", **options):
-    torch.save(
-        {f"{wrapper}{name}": tensor for name, tensor in network.state_dict().items()},
-        path,
-        **options,
-    )
+def save(network, path, **options):
+    state = {f"module.{name}": tensor for name, tensor in network.state_dict().items()}
+    torch.save(state, path, **options)
 
 
 @pytest.mark.parametrize("family", PAIRS)
@@ -198,12 +187,9 @@ def test_every_tensor_of_densenet_121_has_its_place(tmp_path):
 
 def test_files_that_count_no_batches_are_taken(tmp_path):
     theirs = trained(their_wide())
-    state = {
-        f"module.{n}": t
-        for n, t in theirs.state_dict().items()
-        if not n.endswith("num_batches_tracked")
-    }
-    torch.save(state, tmp_path / "net.model")
+    state = theirs.state_dict().items()
+    counted = {f"module.{n}": t for n, t in state if not n.endswith("num_batches_tracked")}
+    torch.save(counted, tmp_path / "net.model")
     ours = PAIRS["wide_resnet"][1]().eval()
     load_checkpoint(ours, tmp_path / "net.model")
     images = torch.ones(1, 3, 32, 32)

@@ -105,11 +105,8 @@ def published(cache, monkeypatch, change=lambda state: state):
 
 def keep(cache, monkeypatch, content):
     prefix = hashlib.sha256(content).hexdigest()[:8]
-    file = {
-        "name": f"densenet121-{prefix}.pth",
-        "url": "https://example.org/x.pth",
-        "sha256": prefix,
-    }
+    file = {"name": f"densenet121-{prefix}.pth", "url": "https://example.org/x.pth"}
+    file["sha256"] = prefix
     cache.mkdir(parents=True)
     (cache / file["name"]).write_bytes(content)
     monkeypatch.setattr(ImageNetDenseNet121, "weights_file", classmethod(lambda cls: file))
@@ -147,14 +144,11 @@ def test_names_of_old_files_are_understood(cache, monkeypatch):
 
     network = published(cache, monkeypatch, old)
     model = build_backbone("imagenet_densenet121", 1000, pretrained=True)
-    assert torch.equal(
-        model.stages[1][0].denselayer1.norm1.weight,
-        network.features.denseblock1.denselayer1.norm1.weight,
-    )
-    assert torch.equal(
-        model.stages[4][1].denselayer16.conv2.weight,
-        network.features.denseblock4.denselayer16.conv2.weight,
-    )
+    first, last = network.features.denseblock1, network.features.denseblock4
+    found = model.stages[1][0].denselayer1.norm1.weight
+    assert torch.equal(found, first.denselayer1.norm1.weight)
+    found = model.stages[4][1].denselayer16.conv2.weight
+    assert torch.equal(found, last.denselayer16.conv2.weight)
 
 
 def test_weights_of_another_network_are_refused(cache, monkeypatch, refuses):
@@ -186,12 +180,6 @@ def test_another_file_of_the_published_name_is_refused(cache, refuses):
 
 def test_missing_weights_without_a_network_are_one_sentence(cache, refuses):
     name = FILES["imagenet_resnet50"]
-    parts = [
-        f"https://download.pytorch.org/models/{name}",
-        "no network here",
-        f"put {name}",
-        str(cache),
-        "by hand",
-    ]
-    with refuses(DataError, *parts):
+    url = f"https://download.pytorch.org/models/{name}"
+    with refuses(DataError, url, "no network here", f"put {name}", str(cache), "by hand"):
         build_backbone("imagenet_resnet50", 10, pretrained=True)
