@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from calgrid.training import distributed
 #: run by two processes; each prints one line of JSON
 PROGRAM = """
 import json
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -63,7 +65,7 @@ class Noisy(nn.Module):
         return torch.rand(len(x), 1)
 
 
-with distributed.joined(2) as process:
+def work(process):
     network = Scaled()
     shared = distributed.SharedNetwork(network, nn.Identity(), SquareOfMean())
     parallel = DistributedDataParallel(shared, broadcast_buffers=False)
@@ -95,8 +97,14 @@ with distributed.joined(2) as process:
     found["first"] = distributed.from_first(f"of {process}")
     lines = [None, None]
     dist.all_gather_object(lines, found)
-    if process == 0:
-        print(json.dumps(lines))
+    return lines
+
+
+with distributed.joined(2) as process:
+    lines = work(process)
+if process == 0:
+    lines[0]["threads"] = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    print(json.dumps(lines))
 """
 
 
@@ -161,6 +169,12 @@ def test_all_processes_read_a_batch_of_fewer_images_than_processes(processes):
 
 def test_what_the_first_process_says_is_known_to_all(processes):
     assert [each["first"] for each in processes] == ["of 0"] * 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of threads")
+def test_no_thread_of_the_processes_group_is_left_when_they_part(processes):
+    """One that waits for Python would abort the interpreter at its end."""
+    assert not [name for name in processes[0]["threads"] if "gloo" in name]
 
 
 def test_batch_normalisation_is_that_of_all_processes_with_the_same_weights():

@@ -16,6 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+
+# Its functions have the process group as a default argument, that is, the group of the time of its
+# import. DistributedDataParallel imports it, so that the group would outlive the end of `joined`,
+# and its threads, which may wait for Python, would abort the interpreter at its end. Imported
+# before there is a group, it keeps none.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd.function import once_differentiable
@@ -187,7 +193,10 @@ class DistributedTrainer(Trainer):
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         options: dict[str, Any] = {name: False}
         self._parallel = DistributedDataParallel(self._shared, **options)
-        position = super().run(stop)
+        try:
+            position = super().run(stop)
+        finally:
+            del self._parallel  # it holds the process group
         seconds = torch.tensor(position.seconds, dtype=torch.float64)
         dist.all_reduce(seconds)
         position.seconds = float(seconds)
