@@ -350,7 +350,7 @@ def _unused_plugins(results: Path) -> list[Path]:
     for study in studies(results):
         for plan in plans(study)[-1:]:
             inputs = read_record(plan, "plan")["inputs"]
-            used |= {Path(read["plugins"]).name for read in inputs.values()}
+            used |= {Path(read.get("plugins", "")).name for read in inputs.values()}
         for record in filter(None, (summary_record(study, stage) for stage in SUMMARIES)):
             used.add(record.content[INPUTS].get("plugins"))
     return [copy for copy in sorted(results.glob(f"{PLUGINS}/*")) if copy.name not in used]

@@ -85,8 +85,8 @@ def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch
         return None
     if path is None:
         raise StateError(
-            f"Method '{spec['key']['method']}' needs the checkpoint of its first stage; give "
-            "--first-stage."
+            f"Method '{spec['key']['method']}' needs the network of its first stage; give "
+            "its file as first_stage."
         )
     states, _ = load_checkpoint(path, wanted["fingerprint"])
     return states[f"{wanted['checkpoint']}.model"]
