@@ -64,11 +64,6 @@ def make():
 
 
 @pytest.fixture(scope="session")
-def quick():
-    return QUICK
-
-
-@pytest.fixture(scope="session")
 def problem():
     return make_problem(900).rows(slice(600))
 

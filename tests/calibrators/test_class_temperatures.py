@@ -5,7 +5,7 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import centred, softmax
-from calgrid.calibrators.cts import LEAST_GAIN, ClassTemperatures, candidates, two_largest
+from calgrid.calibrators.cts import LEAST_GAIN, candidates, two_largest
 from calgrid.metrics import ece
 
 GRID = candidates(0.5, 5.0)
@@ -80,30 +80,6 @@ def test_the_grid_that_smart_prints_reaches_further():
     expected = brute_force(centred(logits), labels, start, False, grid)
     np.testing.assert_array_equal(calibrator.temperatures, expected)
     assert expected.max() > 5.0
-
-
-@pytest.mark.parametrize("case", ["", "ties", "impossible"])
-def test_errors_stay_exact_while_temperatures_change(case):
-    logits, labels = make(7, case)
-    search = ClassTemperatures(centred(logits), labels, 1.3, GRID, 15)
-    generator = np.random.default_rng(1)
-    for _ in range(30):
-        label, temperature = int(generator.integers(8)), float(generator.choice(GRID))
-        errors, correct = search.errors(label)
-        expected = [
-            score(
-                centred(logits),
-                labels,
-                np.where(np.arange(8) == label, candidate, search.temperatures),
-            )
-            for candidate in GRID
-        ]
-        np.testing.assert_allclose(errors, [error for error, _ in expected], atol=1e-12)
-        np.testing.assert_array_equal(correct, [right for _, right in expected])
-        search.accept(label, temperature)
-        assert search.current()[0] == pytest.approx(
-            expected[int(np.argmin(np.abs(GRID - temperature)))][0], abs=1e-12
-        )
 
 
 def test_sweeps_end_with_one_that_changes_nothing_or_at_their_number():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
 from calgrid.calibrators import _proximity as proximity_module
@@ -17,15 +18,10 @@ from calgrid.metrics import accuracy, ece, nll
 
 
 def plain_proximity(queries, points, k, leave_out=False):
-    values = []
-    for row, query in enumerate(queries):
-        distance = [
-            np.square(query - point).sum()
-            for column, point in enumerate(points)
-            if not leave_out or column != row
-        ]
-        values.append(np.exp(-np.sort(distance)[:k]).mean())
-    return np.array(values)
+    distances = cdist(queries, points, "sqeuclidean")
+    if leave_out:
+        np.fill_diagonal(distances, np.inf)
+    return np.exp(-np.sort(distances)[:, :k]).mean(axis=1)
 
 
 # distance to training images
@@ -103,10 +99,8 @@ def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(pr
 def test_the_density_estimate_is_a_mean_of_gaussians(monkeypatch, block):
     monkeypatch.setattr(procal_module, "PRODUCT_BLOCK", block)
     generator = np.random.default_rng(0)
-    points, queries = (
-        generator.normal(size=(60, 2)) * [0.2, 0.05],
-        generator.normal(size=(9, 2)) * 0.3,
-    )
+    points = generator.normal(size=(60, 2)) * [0.2, 0.05]
+    queries = generator.normal(size=(9, 2)) * 0.3
     widths = 1.06 * points.std(axis=0) * 60 ** (-1 / 6)
     expected = np.mean(
         [multivariate_normal(point, np.diag(widths**2)).pdf(queries) for point in points], axis=0
@@ -120,18 +114,9 @@ def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
     logits = check_logits(problem.logits)
     right = logits.argmax(axis=1) == problem.labels
     confidence, queries = softmax(logits).max(axis=1), check_logits(held_out.logits)
-    known = np.column_stack(
-        [
-            confidence,
-            plain_proximity(unit_rows(problem.features), unit_rows(problem.features), 10, True),
-        ]
-    )
-    asked = np.column_stack(
-        [
-            softmax(queries).max(axis=1),
-            plain_proximity(unit_rows(held_out.features), unit_rows(problem.features), 10),
-        ]
-    )
+    points, others = unit_rows(problem.features), unit_rows(held_out.features)
+    known = np.column_stack([confidence, plain_proximity(points, points, 10, True)])
+    asked = np.column_stack([softmax(queries).max(axis=1), plain_proximity(others, points, 10)])
     f1, f0 = np.exp(log_density(asked, known[right])), np.exp(log_density(asked, known[~right]))
     expected = f1 / (f1 + f0 * (~right).sum() / right.sum())
     found = held_out.predict(problem.fit("procal_dr"))[

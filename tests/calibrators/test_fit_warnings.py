@@ -10,6 +10,8 @@ from tests.calibrators.cases import nll_of
 
 from calgrid.calibrators import build_calibrator
 
+ONE_PARTITION = {"n_partitions": 1, "min_group": 1}
+
 
 @pytest.mark.parametrize(
     ("id", "options", "labels", "warning"),
@@ -19,45 +21,15 @@ from calgrid.calibrators import build_calibrator
         ("ts", {"objective": "brier"}, "right", "temperature is the smallest that is allowed"),
         ("ts_mix", {}, "right", "temperature is the smallest"),
         ("tva_ts", {}, "right", "temperature is the smallest"),
-        (
-            "ts_ece_grid",
-            {},
-            "right",
-            "temperature that was chosen, 0.1, is the smallest of those tried",
-        ),
-        (
-            "cts",
-            {},
-            "right",
-            "5 of 5 classes have the smallest or largest temperature of the grid, 0.5 or 5",
-        ),
-        (
-            "hts",
-            {},
-            "right",
-            "temperature of 100.00% of the validation samples is the smallest or largest",
-        ),
+        ("ts_ece_grid", {}, "right", "was chosen, 0.1, is the smallest of those tried"),
+        ("cts", {}, "right", "5 of 5 classes have the smallest or largest temperature of the grid"),
+        ("hts", {}, "right", "100.00% of the validation samples is the smallest or largest"),
         ("ets", {}, "right", "temperature is the smallest"),
-        (
-            "gc_ts",
-            {"n_partitions": 1, "min_group": 1},
-            "right",
-            "In 2 of 2 groups: The temperature is the smallest",
-        ),
+        ("gc_ts", ONE_PARTITION, "right", "In 2 of 2 groups: The temperature is the smallest"),
         ("vs", {}, "right", "weights with bounds ended at one"),
         ("svs", {}, "right", "temperature is the smallest"),
-        (
-            "dirichlet",
-            {},
-            "calibrated",
-            "penalty that was chosen, 100, is the largest of those tried",
-        ),
-        (
-            "smart",
-            {"max_epochs": 3},
-            "calibrated",
-            "stopped at its 3 epochs while the loss still fell",
-        ),
+        ("dirichlet", {}, "calibrated", "was chosen, 100, is the largest of those tried"),
+        ("smart", {"max_epochs": 3}, "calibrated", "at its 3 epochs while the loss still fell"),
         ("smart", {}, "wrong", "validation samples is the smallest or largest allowed"),
     ],
 )

@@ -90,10 +90,8 @@ def feature_dependent(n_samples, seed):
     features.
     """
     generator = np.random.default_rng(seed)
-    features, logits = (
-        generator.normal(size=(n_samples, 6)),
-        3.0 * generator.normal(size=(n_samples, 10)),
-    )
+    features = generator.normal(size=(n_samples, 6))
+    logits = 3.0 * generator.normal(size=(n_samples, 10))
     temperature = np.where(features[:, 0] > 0.0, 4.0, 1.0)
     true = softmax((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
     labels = (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(max=9)

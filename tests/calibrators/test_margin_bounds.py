@@ -44,17 +44,6 @@ def test_the_needed_temperature_lies_within_the_bounds_of_the_margin(gaps, level
     assert lowest * (1 - 1e-9) <= needed <= highest * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=40)
-@given(gaps=GAPS, temperature=st.floats(0.1, 20.0))
-def test_the_confidence_at_a_temperature_lies_within_the_bounds_of_the_margin(gaps, temperature):
-    margin, excess = margin_and_excess(check_logits(np.array([[0.0, *(-gap for gap in gaps)]])))
-    beta = np.array([1.0 / temperature])
-    got = confidence(margin, beta, *log_rest(excess, beta))[0][0]
-    step = np.exp(-margin[0] / temperature)
-    assert 1.0 / (1.0 + len(gaps) * step) <= got * (1 + 1e-12)
-    assert got <= (1.0 / (1.0 + step)) * (1 + 1e-12)
-
-
 @settings(deadline=None, max_examples=30)
 @given(margin=st.floats(0.1, 20.0), target=st.floats(0.51, 0.99))
 def test_two_classes_leave_one_temperature(margin, target):

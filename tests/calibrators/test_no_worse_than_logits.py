@@ -131,23 +131,19 @@ def rows_of(kind, seed):
     return logits, labels, features
 
 
-def assert_no_worse(id, options, objective, kind, seed):
-    logits, labels, features = rows_of(kind, seed)
-    head = np.eye(logits.shape[1]), np.zeros(logits.shape[1])
-    calibrator = build_calibrator(id, **options).fit(logits, labels, features, head)
-    before = softmax(logits - logits.max(axis=1, keepdims=True))
-    after = calibrator.predict_proba(logits, features)
-    assert objective(after, labels) <= objective(before, labels) + TOLERANCE
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "-1e9"])
 @pytest.mark.parametrize(("id", "options", "objective"), CONTAINING)
 def test_no_fit_is_worse_than_the_logits_as_they_are(id, options, objective, kind):
     # a smoothed label on a finite mask is a loss of its size
     if (id, kind) in OTHERWISE or (objective is smoothed and kind == "-1e9"):
         pytest.skip("the logits as they are cannot be its map")
-    for seed in range(6):
-        assert_no_worse(id, options, objective, kind, seed)
+    for seed in range(3):
+        logits, labels, features = rows_of(kind, seed)
+        head = np.eye(logits.shape[1]), np.zeros(logits.shape[1])
+        calibrator = build_calibrator(id, **options).fit(logits, labels, features, head)
+        before = softmax(logits - logits.max(axis=1, keepdims=True))
+        after = calibrator.predict_proba(logits, features)
+        assert objective(after, labels) <= objective(before, labels) + TOLERANCE
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,13 +6,7 @@ from scipy.optimize import check_grad
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._network import MLP
-from calgrid.calibrators._objectives import (
-    RestTable,
-    build_objective,
-    confidence,
-    log_rest,
-    margin_and_excess,
-)
+from calgrid.calibrators._objectives import RestTable, build_objective, log_rest, margin_and_excess
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature_network import T_MAX
 from calgrid.calibrators._validation import check_logits
@@ -49,20 +43,6 @@ def test_the_gradient_of_the_whole_objective_is_that_of_finite_differences(probl
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], parameters) < 1e-6
 
 
-@pytest.mark.parametrize("n_classes", [2, 5, 100])
-def test_the_table_of_confidences_is_exact_to_a_few_millionths(make, n_classes):
-    margin, excess = margin_and_excess(check_logits(make(300, n_classes).logits))
-    table = RestTable(excess, 0.01, 10.0)
-    generator = np.random.default_rng(0)
-    for _ in range(20):
-        beta = np.exp(generator.uniform(np.log(0.01), np.log(10.0), len(margin)))
-        tabled, exact = (
-            confidence(margin, beta, *rest) for rest in (table(beta), log_rest(excess, beta))
-        )
-        np.testing.assert_allclose(tabled[0], exact[0], rtol=0, atol=2e-6)
-        np.testing.assert_allclose(tabled[1] * beta, exact[1] * beta, rtol=0, atol=2e-4)
-
-
 def test_beyond_its_nodes_the_table_is_constant(make):
     _, excess = margin_and_excess(check_logits(make(50, 20).logits))
     table = RestTable(excess, 0.1, 1.0)
@@ -92,11 +72,10 @@ def margin_dependent(n_samples, seed):
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_temperature_that_depends_on_the_margin_is_found_where_one_for_all_fails(seed):
+def test_a_temperature_that_depends_on_the_margin_is_found_where_one_for_all_fails():
     val, test = margin_dependent(4000, 0), margin_dependent(4000, 1)
     single = ece(build_calibrator("ts").fit(*val).predict_proba(test[0]), test[1])
-    calibrator = build_calibrator("smart", seed=seed).fit(*val)
+    calibrator = build_calibrator("smart").fit(*val)
     assert single > 0.04
     assert ece(calibrator.predict_proba(test[0]), test[1]) < 0.02
     small, large = calibrator.temperature(np.array([0.5, 4.0]))
@@ -121,13 +100,13 @@ def test_margins_beyond_the_fit_are_clamped_and_counted_on_request(problem, caps
     margins, _ = margin_and_excess(check_logits(problem.logits))
     outside = np.array([0.5, 2.0 * margins.max(), 1.0, 9.0 * margins.max()])
     logits = np.column_stack([outside, np.zeros((4, 4))])
-    clamped = problem.fit("smart", clamp_margin=True)
+    clamped = problem.fit("smart", clamp_margin=True, max_epochs=20)
     clamped.predict_proba(logits)
     assert clamped.share_clamped == 0.5
     assert "smart: 50.00% of 4 inputs are outside" in capsys.readouterr().err
     used = clamped.temperature(np.minimum(outside, margins.max()))
     np.testing.assert_array_equal(clamped.temperature(outside), used)
-    free = problem.fit("smart")
+    free = problem.fit("smart", max_epochs=20)
     free.predict_proba(logits)
     assert free.share_clamped == 0.0
 
@@ -175,13 +154,6 @@ def test_indicators_of_a_row_that_can_be_computed_by_hand():
         [[-third, 0.0], [2 * third, -np.inf], [-third, -np.inf]],
         atol=1e-15,
     )
-
-
-@pytest.mark.parametrize("indicator", INDICATORS)
-def test_only_the_largest_logit_depends_on_the_level_of_a_row(problem, indicator):
-    shifted = problem.logits + np.arange(len(problem.logits))[:, None]
-    same = np.allclose(read(indicator, problem.logits), read(indicator, shifted))
-    assert same == (indicator != "max_logit")
 
 
 @pytest.mark.parametrize(

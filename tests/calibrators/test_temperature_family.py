@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import check_grad, minimize, minimize_scalar
-from tests.calibrators.cases import nll_of, shifted
+from scipy.optimize import minimize
+from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._objectives import TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred, logit_scale, softmax
 from calgrid.calibrators._temperature import lowest_beta
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
+from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex
 from calgrid.calibrators.hts import log_entropy
-from calgrid.calibrators.tva_ts import top_versus_all
 from calgrid.errors import ConfigError
-from calgrid.metrics import ece, nll
-from calgrid.metrics.moments import BLOCK, moments, row_blocks
+from calgrid.metrics import brier, ece, nll
+from calgrid.metrics.moments import BLOCK, moments
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
 PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
@@ -30,14 +29,6 @@ OTHERS = ["ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
 
 # ------------------------------------------------------------------------------------------------
 # shared parts
-
-
-def test_row_blocks_cover_all_rows_once():
-    for n_samples, n_classes in ((1, 3), (10, 4), (1000, 1000), (3, 10 * BLOCK)):
-        rows = np.concatenate(
-            [np.arange(n_samples)[block] for block in row_blocks(n_samples, n_classes)]
-        )
-        np.testing.assert_array_equal(rows, np.arange(n_samples))
 
 
 def test_centring_uses_the_finite_logits_of_each_row():
@@ -85,22 +76,6 @@ def test_the_scan_finds_the_lower_of_two_valleys():
         assert np.log(lowest_beta(function, n_samples).beta) == pytest.approx(root, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=20)
-@given(beta=st.floats(0.05, 15.0), seed=st.integers(0, 99))
-def test_losses_of_one_temperature_come_with_their_derivative(make, beta, seed):
-    data = make(60, seed=seed)
-    for loss in (
-        squared_error(shifted(data), data.labels),
-        top_versus_all(shifted(data), data.labels)[0],
-    ):
-        error = check_grad(
-            lambda x, loss=loss: loss(float(x[0]), slice(None))[0],
-            lambda x, loss=loss: np.array([loss(float(x[0]), slice(None))[1]]),
-            [beta],
-        )
-        assert error < 1e-5
-
-
 # ------------------------------------------------------------------------------------------------
 # ts
 
@@ -119,20 +94,8 @@ def test_the_temperature_is_exact_where_it_can_be_solved_by_hand():
     assert history["temperature"] == pytest.approx(2.0 / math.log(3.0), abs=1e-10)
     assert history["temperature"] == pytest.approx(1.8204784533, abs=1e-10)
     assert history["beta"] * history["temperature"] == pytest.approx(1.0)
-
-
-def test_no_other_temperature_has_a_lower_nll(problem):
-    history = fit(problem.logits, problem.labels)
-    found = minimize_scalar(
-        lambda beta: nll_of(beta * problem.logits, problem.labels),
-        bounds=(0.01, 20.0),
-        method="bounded",
-    )
-    best = nll_of(history["beta"] * problem.logits, problem.labels)
-    assert best <= found.fun + 1e-12
-    assert history["loss"][-1] == pytest.approx(best, abs=1e-9)
-    unit = logit_scale(check_logits(problem.logits))
-    assert history["loss"][0] == pytest.approx(nll_of(problem.logits / unit, problem.labels))
+    # the fit starts at rows of deviation 5, here (10, 0)
+    assert history["loss"][0] == pytest.approx(2.5 + math.log1p(math.exp(-10.0)))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +128,7 @@ def test_prediction_is_the_softmax_at_that_temperature():
     )
 
 
-@pytest.mark.parametrize("objective", OTHERS)
+@pytest.mark.parametrize("objective", ["nll", *OTHERS])
 def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem, objective):
     history = fit(problem.logits, problem.labels, objective=objective)
     logits = check_logits(problem.logits)
@@ -173,12 +136,12 @@ def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem,
     logits /= unit
     function = build_objective(objective, sigma=0.05, delta=1e-3, alpha=0.05)
     evidence = TopLabelInputs.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
-    others = [
-        function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)
+    losses = [
+        function(evidence, np.full(len(logits), beta))[0]
+        for beta in (unit * history["beta"], *np.geomspace(0.01, 20.0, 500))
     ]
-    assert min(history["loss"]) <= min(others) + 1e-7
-    found = function(evidence, np.full(len(logits), unit * history["beta"]))[0]
-    assert found == pytest.approx(min(history["loss"]), abs=1e-9)
+    assert min(history["loss"]) == pytest.approx(losses[0], abs=1e-7)
+    assert min(history["loss"]) <= min(losses) + 1e-7
 
 
 def test_temperature_scaling_with_an_objective_is_another_calibrator():
@@ -286,22 +249,30 @@ def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
 # tva_ts
 
 
-def test_top_versus_all_is_the_lowest_binary_cross_entropy(make):
-    data = make(3000, temperature=1.7, seed=4)
-    history = data.fit("tva_ts").fit_history
+def binary_cross_entropy(probabilities, labels):
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == labels
+    outcome = np.where(right, confidence, 1.0 - confidence)
+    return -np.log(np.maximum(outcome, 1e-300)).mean()
 
-    def loss(temperature):
-        confidence = softmax(shifted(data) / temperature).max(axis=1)
-        right = data.logits.argmax(axis=1) == data.labels
-        return -np.log(np.where(right, confidence, 1.0 - confidence)).mean()
 
-    assert history["loss"] == pytest.approx(loss(history["temperature"]), abs=1e-10)
-    assert all(loss(temperature) >= history["loss"] for temperature in np.geomspace(0.3, 20.0, 200))
-    assert (
-        loss(history["temperature"] * 1.001)
-        > history["loss"]
-        < loss(history["temperature"] / 1.001)
-    )
+@pytest.mark.parametrize(
+    ("id", "key", "loss"),
+    [("tva_ts", "loss", binary_cross_entropy), ("ets", "temperature_loss", brier)],
+)
+def test_the_temperature_of_lowest_top_versus_all_entropy_or_squared_error_is_found(
+    make, id, key, loss
+):
+    data = make(2500, temperature=1.7, seed=4)
+    history = data.fit(id).fit_history
+
+    def at(beta):
+        return loss(softmax(shifted(data) * beta), data.labels)
+
+    found = 1 / history["temperature"]
+    assert history[key] == pytest.approx(at(found), abs=1e-10)
+    assert all(at(beta) >= history[key] for beta in np.geomspace(0.02, 15.0, 200))
+    assert at(found * 1.001) > history[key] < at(found / 1.001)
 
 
 def test_certain_samples_have_no_say_in_top_versus_all():
@@ -379,15 +350,3 @@ def test_the_ensemble_is_at_least_as_good_as_sequential_programming_finds(proble
         <= history["temperature_loss"]
         == pytest.approx(loss(np.array([1.0, 0.0, 0.0])), abs=1e-10)
     )
-
-
-def test_the_ensembles_temperature_has_the_lowest_squared_error(make):
-    data = make(2500, seed=5)
-    history = data.fit("ets").fit_history
-    truth = np.eye(5)[data.labels]
-
-    def loss(beta):
-        return ((softmax(shifted(data) * beta) - truth) ** 2).sum(axis=1).mean()
-
-    assert history["temperature_loss"] == pytest.approx(loss(history["beta"]), abs=1e-12)
-    assert all(loss(beta) >= history["temperature_loss"] for beta in np.geomspace(0.02, 15.0, 200))

@@ -14,20 +14,10 @@ from calgrid.calibrators.spline import spline_accuracy
 from calgrid.errors import DataError
 
 #: accuracies of `spline` for the worked example in the published setting
-ACCURACY = np.array(
-    [
-        0.238254,
-        0.344568,
-        0.491889,
-        0.616697,
-        0.721511,
-        0.669688,
-        0.537056,
-        0.720889,
-        1.063625,
-        1.188045,
-    ]
-)
+ACCURACY = np.array([
+    0.238254, 0.344568, 0.491889, 0.616697, 0.721511,
+    0.669688, 0.537056, 0.720889, 1.063625, 1.188045,
+])  # fmt: skip
 
 
 def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example():
