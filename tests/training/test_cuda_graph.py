@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.procedures.test_every_procedure import MASKS, ONE_STAGE, OPTIONS
 from tests.training.recorded import Graph, graphs
-from tests.training.test_trainer import StopAfter, assert_same_result, build, run
+from tests.training.test_trainer import StopAfter, assert_same_result, build, finished, resumed, run
 
 from calgrid.components import registry
 from calgrid.errors import ConfigError
@@ -17,12 +17,13 @@ from calgrid.losses.ce import CrossEntropy
 from calgrid.procedures.standard import Standard
 from calgrid.training import environment
 from calgrid.training import trainer as trainer_module
-from calgrid.training.interrupt import StoppedError
 from calgrid.training.protocol import TrainingProtocol
 
 CUDA = torch.device("cuda")
 #: four batches and a smaller one in each of three epochs
 SETTINGS = {"batch_size": 9, "head_dropout": 0.2}
+#: settings without a graph of steps
+FORBIDS = {"deterministic": True, "gpus": 2, "procedure": "mit_l"}
 CAPABLE = [
     (name, OPTIONS.get(name, {}))
     for name, each in registry.descriptions("procedure").items()
@@ -53,10 +54,6 @@ def start(prepared, make_spec, tmp_path_factory):
     return make
 
 
-def finished(trainer):
-    return trainer, trainer.run(StopAfter(10**9))
-
-
 @pytest.mark.parametrize("loss", registry.descriptions("loss"))
 def test_a_training_of_any_loss_is_that_without_a_graph(loss, start, monkeypatch):
     averages = {"checkpoints": ["best", "last", "ema", "swa"]}
@@ -78,10 +75,8 @@ def test_a_training_of_any_procedure_is_that_without_a_graph_also_after_an_inter
     changes = {"procedure": procedure, "procedure_options": options}
     plain = finished(start(graph=False, **changes))
     with graphs(monkeypatch) as made:
-        with pytest.raises(StoppedError):
-            start(graph=True, folder=tmp_path, **changes).run(StopAfter(7))
-        resumed = finished(start(graph=True, folder=tmp_path, **changes))
-    assert_same_result(*plain, *resumed)
+        broken = resumed(lambda: start(graph=True, folder=tmp_path, **changes), 8)
+        assert_same_result(*plain, *finished(broken))
     assert len(made) > 1
     assert all(each.replays for each in made)
 
@@ -135,8 +130,7 @@ class LateChange(Standard):
 
 
 @pytest.mark.parametrize(
-    ("part", "kind", "name"),
-    [("loss", Counting, "calls"), ("procedure", LateChange, "factor")],
+    ("part", "kind", "name"), [("loss", Counting, "calls"), ("procedure", LateChange, "factor")]
 )
 def test_a_number_that_changes_from_step_to_step_is_found(
     part, kind, name, start, monkeypatch, capsys, refuses
@@ -181,13 +175,7 @@ def test_on_the_cpu_there_is_no_graph(make_spec, prepared, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "allowed"),
-    [
-        ({}, True),
-        ({"deterministic": True}, False),
-        ({"gpus": 2}, False),
-        ({"procedure": "mit_l"}, False),
-    ],
+    ("changes", "allowed"), [({}, True), *(({key: value}, False) for key, value in FORBIDS.items())]
 )
 def test_without_being_asked_a_graph_is_used_where_it_can_be(changes, allowed, make_spec):
     spec = make_spec(**changes)
@@ -201,13 +189,8 @@ def test_without_being_asked_a_graph_is_used_where_it_can_be(changes, allowed, m
 @pytest.mark.parametrize(
     ("method", "procedure"),
     [
-        ("ce", "standard"),
-        ("fedlas_ls", "standard"),
-        ("crl", "standard"),
-        ("ce", "mixup"),
-        ("ce", "rankmixup_mrl"),
-        ("ce", "balcal"),
-        ("ce", "plp"),
+        *((loss, "standard") for loss in ("ce", "fedlas_ls", "crl")),
+        *(("ce", procedure) for procedure in ("mixup", "rankmixup_mrl", "balcal", "plp")),
     ],
 )
 def test_on_a_gpu_a_training_is_near_that_without_a_graph(

@@ -78,8 +78,7 @@ def draw(policy, options, images, seed=1):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
-    ("policy", "options"),
-    [(policies.rand_augment, RandAugment()), (policies.aug_mix, AugMix())],
+    ("policy", "options"), [(policies.rand_augment, RandAugment()), (policies.aug_mix, AugMix())]
 )
 def test_copies_of_an_image_become_different_ones_of_its_range(policy, options, channels):
     torch.manual_seed(0)
