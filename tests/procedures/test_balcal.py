@@ -30,11 +30,8 @@ from calgrid.training.data import Batch
 @pytest.fixture
 def batch():
     torch.manual_seed(1)
-    return Batch(
-        torch.randn(12, 3, 8, 8),
-        torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]),
-        torch.arange(12),
-    )
+    labels = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
+    return Batch(torch.randn(12, 3, 8, 8), labels, torch.arange(12))
 
 
 def balanced(classes=4, **options):
@@ -111,9 +108,8 @@ def test_training_loss_and_logits_by_hand(batch):
     procedure, model = balanced(lambda0=0.7, beta=2.0)
     model.train()
     logits, total = procedure.forward_loss(model, build_loss("ce", 4), batch)
-    _, fresh = balanced(
-        lambda0=0.7, beta=2.0
-    )  # BatchNorm of the first has moved, which training mode ignores
+    # BatchNorm of the first has moved, which training mode ignores
+    _, fresh = balanced(lambda0=0.7, beta=2.0)
     fresh.train()
     maps = batch.images
     for stage in fresh.backbone.stages:
@@ -169,10 +165,8 @@ def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
 def test_too_few_features_are_refused(refuses):
     with refuses(ConfigError, "64 features for 65 classes", "wider backbone"):
         build_procedure("balcal").build_model(build_backbone("resnet8", 65), 65)
-    assert build_procedure("balcal").build_model(build_backbone("resnet8", 64), 64).frame.shape == (
-        64,
-        64,
-    )
+    square = build_procedure("balcal").build_model(build_backbone("resnet8", 64), 64)
+    assert square.frame.shape == (64, 64)
 
 
 def test_a_backbone_without_feature_maps_is_refused(refuses):

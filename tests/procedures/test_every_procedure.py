@@ -6,11 +6,17 @@ import math
 
 import pytest
 import torch
-from tests.training.test_trainer import StopAfter, assert_same_result, build, run
+from tests.training.test_trainer import (
+    METHODS,
+    assert_same_result,
+    build,
+    finished,
+    resumed,
+    run,
+)
 
 from calgrid.components import registry
 from calgrid.procedures.network import build_network
-from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import RESUME_FILE
 
 SPECS = registry.descriptions("procedure")
@@ -27,6 +33,12 @@ VARIANTS = [
     *((name, OPTIONS.get(name, {})) for name in PROCEDURES),
     *(("maccal", options) for options in MASKS),
 ]
+
+
+@pytest.fixture(autouse=True)
+def unfilled_memory(monkeypatch):
+    """As in jobs."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
 
 
 @pytest.fixture
@@ -49,10 +61,6 @@ def trainer_of(make_spec, prepared, first, tmp_path_factory):
         return build(make_spec(loss, procedure, **changes), prepared, folder, first=weights)
 
     return make
-
-
-def finished(trainer):
-    return trainer, trainer.run(StopAfter(10**9))
 
 
 #: finished trainings, by variant; tests only read them
@@ -82,30 +90,30 @@ def losses_of(procedure):
     return [name for name, spec in registry.descriptions("loss").items() if takes(spec.info)]
 
 
-@pytest.mark.parametrize(("procedure", "options"), VARIANTS)
+@pytest.mark.parametrize(
+    ("procedure", "options", "loss"),
+    [*((*each, "ce") for each in VARIANTS), *(("standard", {}, loss) for loss in METHODS)],
+)
 def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(
-    procedure, options, trainer_of, tmp_path
+    procedure, options, loss, trainer_of, tmp_path
 ):
     """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes
     twice.
     """
-    whole = undisturbed(trainer_of, procedure, options)
-    for number, steps in enumerate([(3,), (7, 8)]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        done = 0
-        for step in steps:
-            with pytest.raises(StoppedError):
-                trainer_of(procedure, folder, procedure_options=options).run(
-                    StopAfter(step - done - 1)
-                )
-            assert (folder / RESUME_FILE).is_file()
-            done = step
-        torch.rand(17)  # a global generator that was used in between must not matter
-        resumed = trainer_of(procedure, folder, procedure_options=options)
-        assert resumed.position.epoch * 3 + resumed.position.step == done
-        assert_same_result(*whole, *finished(resumed))
-        assert attributes(resumed) == attributes(whole[0])
+
+    def start(folder):
+        return trainer_of(procedure, folder, loss, procedure_options=options)
+
+    same = loss == "ce"
+    whole = undisturbed(trainer_of, procedure, options) if same else finished(start(None))
+    for steps in ((3,), (7, 1)):
+        folder = tmp_path / str(len(steps))
+        broken = resumed(lambda folder=folder: start(folder), *steps)
+        assert (folder / RESUME_FILE).is_file()
+        assert broken.position.epoch * 3 + broken.position.step == sum(steps)
+        assert_same_result(*whole, *finished(broken))
+        assert broken.position.interruptions == len(steps)
+        assert attributes(broken) == attributes(whole[0])
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
@@ -113,11 +121,9 @@ def test_a_training_reads_no_memory_that_was_never_written(
     procedure, options, trainer_of, monkeypatch
 ):
     """So jobs do without torch's filling of new tensors; with it, such memory is NaN."""
-    results = []
-    for fills in (True, False):
-        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", fills)
-        results += finished(trainer_of(procedure, procedure_options=options))
-    assert_same_result(*results)
+    unfilled = undisturbed(trainer_of, procedure, options)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    assert_same_result(*unfilled, *finished(trainer_of(procedure, procedure_options=options)))
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
@@ -175,7 +181,8 @@ def test_sum_reduction_multiplies_every_gradient_by_the_batch_size(
 
 @pytest.mark.parametrize("procedure", PROCEDURES)
 def test_reduced_precision_stays_finite_and_the_loss_gets_float32(procedure, trainer_of):
-    trainer = trainer_of(procedure, precision="bf16", epochs=1)
+    options = OPTIONS.get(procedure, {})
+    trainer = trainer_of(procedure, precision="bf16", epochs=1, procedure_options=options)
     trainer.autocast = True  # also where the processor only emulates it
     seen = []
     trainer.loss.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))

@@ -166,28 +166,16 @@ def test_velocity_of_masked_weights_only_fades():
     torch.testing.assert_close(faded[masked], 0.9**5 * velocity[masked])
 
 
-def test_straight_through_moves_masked_weights():
-    procedure, model = begun(head="linear", gradient="straight_through", sparsity="fixed")
-    procedure.begin_epoch(model, 0)
-    before, mask = model.head.stored().clone(), model.head.mask.clone()
-    train_epoch(procedure, model, torch.optim.SGD(procedure.parameters(model), lr=0.3), 0)
-    assert (model.head.stored()[~mask] != before[~mask]).all()
-
-
 def test_one_mask_an_epoch_of_its_own_generator():
     procedure, model = begun()
     procedure.begin_epoch(model, 0)
     first = [layer.mask.clone() for layer in masked_layers(model.head)]
     torch.rand(11)  # the global generator must not matter
     again, other = begun()
-    again.begin_epoch(other, 0)
-    assert all(
-        torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True)
-    )
-    again.begin_epoch(other, 1)
-    assert not any(
-        torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True)
-    )
+    for epoch in (0, 1):
+        again.begin_epoch(other, epoch)
+        pairs = zip(first, masked_layers(other.head), strict=True)
+        assert [torch.equal(a, b.mask) for a, b in pairs] == [epoch == 0] * 2
     seeded, third = begun(seed=2)
     seeded.begin_epoch(third, 0)
     assert not torch.equal(first[0], masked_layers(third.head)[0].mask)
@@ -222,15 +210,9 @@ def test_share_of_kept_weights_is_the_retention_rate(p0):
 )
 def test_retention_rate_by_hand(accuracy, confidence, expected):
     procedure, model = begun()
-    row = procedure.end_epoch(
-        model, 0, {"train_accuracy": accuracy, "train_confidence": confidence}
-    )
-    assert row == {
-        "retention": 0.5,
-        "masked_accuracy": accuracy,
-        "masked_confidence": confidence,
-        "clip": 0.05,
-    }
+    means = {"train_accuracy": accuracy, "train_confidence": confidence}
+    seen = {"masked_accuracy": accuracy, "masked_confidence": confidence}
+    assert procedure.end_epoch(model, 0, means) == {"retention": 0.5, **seen, "clip": 0.05}
     assert procedure.resume_state()["_retention"] == pytest.approx(expected)
 
 
@@ -262,16 +244,6 @@ def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(
     assert sparsity != "fixed" or following == p
 
 
-def test_the_mask_of_an_epoch_is_drawn_with_the_rate_of_the_epoch_before():
-    procedure, model = begun()
-    procedure.begin_epoch(model, 0)
-    procedure.end_epoch(model, 0, {"train_accuracy": 1.0, "train_confidence": 1.0})
-    # predictions of epoch 0 still go with the rate of its mask
-    assert float(masked_layers(model.head)[0].retention) == pytest.approx(0.5)
-    procedure.begin_epoch(model, 1)
-    assert float(masked_layers(model.head)[0].retention) == pytest.approx(0.45)
-
-
 def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
     procedure, model = begun(sparsity="static", tau0=1.0)
     for epoch in range(FLOOR_EPOCHS + 3):
@@ -290,11 +262,8 @@ def test_width_of_the_bottleneck(options, width):
     features, classes = 64, 10
     head = build_procedure("maccal", **options).build_head(features, classes)
     assert [type(part) for part in head] == [MaskedLinear, nn.ReLU, MaskedLinear]
-    assert (head[0].out_features, head[2].in_features, head[2].out_features) == (
-        width,
-        width,
-        classes,
-    )
+    assert head[0].out_features == head[2].in_features == width
+    assert head[2].out_features == classes
 
 
 def test_linear_head_starts_from_that_of_the_first_stage():

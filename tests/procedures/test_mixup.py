@@ -1,4 +1,4 @@
-"""Mixup: the mixture, its loss and its accuracy by hand, and the draw of the weight."""
+"""Mixup and RegMixup: mixture, loss and accuracy by hand, and the draw of the weight."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from tests.training.test_trainer import assert_same_result, run
 from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone
+from calgrid.components import registry
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners
@@ -33,20 +34,35 @@ def drawn(alpha, batch, seed=7):
     return weight, partners
 
 
-def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
+def test_mixtures_by_hand(batch):
     weight, partners = drawn(0.5, batch)
-    procedure = build_procedure("mixup", alpha=0.5)
-    logits, total = procedure.forward_loss(model, build_loss("ce", 4), procedure.draw(batch))
-    torch.manual_seed(0)
-    expected = build_backbone("resnet8", 4).train()(
-        weight * batch.images + (1 - weight) * batch.images[partners]
-    )
-    labels = F.one_hot(batch.labels, 4)
-    target = weight * labels + (1 - weight) * labels[partners]
-    assert torch.allclose(logits, expected)
-    assert total.item() == pytest.approx(
-        -(target * expected.log_softmax(1)).sum(1).mean().item(), rel=1e-5
-    )
+    images, found, others = build_procedure("mixup", alpha=0.5).mixture(batch)
+    assert (found, others.tolist()) == (weight, partners.tolist())
+    expected = weight * batch.images + (1 - weight) * batch.images[partners]
+    torch.testing.assert_close(images, expected)
+
+
+@pytest.mark.parametrize(
+    ("id", "options"), [("mixup", {"alpha": 0.5}), ("cutmix", {"probability": 1.0})]
+)
+def test_loss_and_accuracy_are_those_against_the_mixed_label(id, options, model, batch):
+    procedure = build_procedure(id, **options)
+    torch.manual_seed(7)
+    mixed = procedure.draw(batch)
+    logits, total = procedure.forward_loss(model, build_loss("ce", 4), mixed)
+    torch.manual_seed(7)
+    images, weight, partners = procedure.mixture(batch)
+    labels, others = batch.labels, batch.labels[partners]
+    assert 0 < weight < 1
+    torch.testing.assert_close(logits, model(images))
+    target = weight * F.one_hot(labels, 4) + (1 - weight) * F.one_hot(others, 4)
+    expected = -(target * logits.log_softmax(1)).sum(1).mean()
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    correct = procedure.correct(F.one_hot(labels, 4).float(), mixed)
+    assert torch.allclose(correct, torch.where(labels == others, 1.0, weight))
+    pairs = zip(labels, others, strict=True)
+    neither = [next(c for c in range(4) if c not in pair) for pair in pairs]
+    assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), mixed).sum() == 0
 
 
 def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
@@ -62,32 +78,10 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     assert recorded.keys() == {"ce", "uniform"}
 
 
-def test_accuracy_is_weighted_by_the_labels_that_are_met(model, batch):
-    procedure = build_procedure("mixup", alpha=0.5)
-    weight, partners = drawn(0.5, batch)
-    mixed = procedure.draw(batch)
-    labels, others = batch.labels, batch.labels[partners]
-    correct = procedure.correct(F.one_hot(labels, 4).float(), mixed)
-    assert torch.allclose(correct, torch.where(labels == others, 1.0, weight))
-    neither = [
-        next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)
-    ]
-    assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), mixed).sum() == 0
-
-
-@pytest.mark.parametrize("loss", ["ce", "ls", "cals_alm"])
-def test_alpha_zero_is_plain_training_bit_for_bit(loss, make_spec, prepared, tmp_path):
-    plain = run(make_spec(loss), prepared, tmp_path / "plain")
-    mixed = run(
-        make_spec(loss, "mixup", procedure_options={"alpha": 0.0}), prepared, tmp_path / "mixed"
-    )
-    assert_same_result(*plain, *mixed)
-
-
-def test_alpha_zero_draws_nothing(model, batch):
-    state = torch.get_rng_state()
-    build_procedure("mixup", alpha=0.0).draw(batch)
-    assert torch.equal(torch.get_rng_state(), state)
+def test_alpha_zero_is_plain_training_bit_for_bit(make_spec, prepared, tmp_path):
+    spec = make_spec("cals_alm", "mixup", procedure_options={"alpha": 0.0})
+    plain = run(make_spec("cals_alm"), prepared, tmp_path / "plain")
+    assert_same_result(*plain, *run(spec, prepared, tmp_path / "mixed"))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 1.0, 5.0])
@@ -108,3 +102,26 @@ def test_a_tiny_alpha_gives_weights_of_zero_or_one():
 def test_partners_are_a_permutation(batch):
     torch.manual_seed(0)
     assert draw_partners(batch).sort().values.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("name", ["ce", "ls"])
+def test_loss_is_half_the_sum_of_plain_loss_and_mixup(name):
+    batch, loss = images_batch(12, 4), build_loss(name, 4)
+    torch.manual_seed(0)
+    model = build_backbone("resnet8", 4).train()
+    weight, partners = drawn(20.0, batch)
+    procedure = build_procedure("regmixup")
+    logits, total = procedure.forward_loss(model, loss, procedure.draw(batch))
+    mixed = weight * batch.images + (1 - weight) * batch.images[partners]
+    both = model(torch.cat([batch.images, mixed]))
+    torch.testing.assert_close(logits, both[:12])
+    plain = loss(both[:12], batch.labels)
+    own, others = loss(both[12:], batch.labels), loss(both[12:], batch.labels[partners])
+    expected = 0.5 * (plain + weight * own + (1 - weight) * others)
+    torch.testing.assert_close(total, expected)
+
+
+def test_alpha_is_that_of_the_official_commands():
+    description = registry.describe("procedure", "regmixup")
+    alphas = [description.resolve(dataset=name)["alpha"] for name in ("cifar10", "cifar100")]
+    assert alphas == [20.0, 10.0]

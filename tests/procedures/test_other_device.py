@@ -9,7 +9,7 @@ import torch
 from tests.losses.cases import random_batch
 from tests.procedures.test_every_procedure import ONE_STAGE, OPTIONS, PROCEDURES
 from tests.training.elsewhere import DEVICE, Elsewhere, other_device
-from tests.training.test_trainer import StopAfter
+from tests.training.test_trainer import StopAfter, resumed
 
 from calgrid.components import registry
 from calgrid.jobs import network, predict
@@ -25,6 +25,7 @@ from calgrid.training.interrupt import StoppedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+EXPORT = {"export_features": True, "test_normalisation": {}}
 TRAININGS = {
     **{
         name: {"procedure": name, "procedure_options": OPTIONS.get(name)}
@@ -146,10 +147,7 @@ def test_a_step_that_needs_the_host_is_found(training, start, monkeypatch):
 
 def test_chosen_weights_are_in_one_place_also_after_an_interruption(start, monkeypatch):
     with other_device(monkeypatch):
-        trainers = [start(DEVICE)]
-        with pytest.raises(StoppedError):
-            start(DEVICE, "broken").run(StopAfter(4))
-        trainers.append(start(DEVICE, "broken"))
+        trainers = [start(DEVICE), resumed(lambda: start(DEVICE, "broken"), 5)]
         for trainer in trainers:
             trainer.run(StopAfter(10**9))
     for trainer in trainers:
@@ -209,10 +207,10 @@ def test_an_interrupted_training_goes_on_on_another_device(changes, streamed, st
     expected = results(start(CPU, **changes))
     with other_device(monkeypatch), pytest.raises(StoppedError):
         start(DEVICE, "to the CPU", **changes).run(StopAfter(4))
-    resumed = start(CPU, "to the CPU", **changes)
-    assert (resumed.position.epoch, resumed.position.step) == (1, 2)
-    assert resumed.streamed is streamed
-    assert_same(results(resumed), expected)
+    on_cpu = start(CPU, "to the CPU", **changes)
+    assert (on_cpu.position.epoch, on_cpu.position.step) == (1, 2)
+    assert on_cpu.streamed is streamed
+    assert_same(results(on_cpu), expected)
     with pytest.raises(StoppedError):
         start(CPU, "from the CPU", **changes).run(StopAfter(4))
     with other_device(monkeypatch):
@@ -226,11 +224,10 @@ def test_predictions_and_probes_are_those_of_the_cpu(
     trainer = start(CPU, procedure=procedure)
     spec = make_spec(procedure=procedure)
     states = {f"last.{part}": state for part, state in trainer.states().items()}
-    options = {"test_views": "mirror_translate", "export_features": True, "test_normalisation": {}}
+    export = {**EXPORT, "key": spec["key"], "test_views": "mirror_translate"}
 
     def found(device):
         ((_, model, method),) = networks.tested_networks(states, spec, ["last"], 4, device)
-        export = {"key": spec["key"], **options}
         exporter = _Exporter(export, prepared, model, method, device, trainer.protocol)
         file = KeptFile(tmp_path, device.type, {})
         subject = Subject(model, method, prepared, device, channels_last=True)
@@ -274,17 +271,16 @@ def test_validation_and_predictions_have_one_shape_of_batches_there(
     """Within rounding they are those of the CPU: products of more rows are summed otherwise."""
     monkeypatch.setattr(predict, "EVALUATION_BATCH", 8)
     monkeypatch.setattr(trainer, "EVALUATION_BATCH", 8)
-    states = start(CPU, procedure=procedure).states()
-    of_last = {f"last.{part}": state for part, state in states.items()}
+    trained = start(CPU, procedure=procedure).states()
+    states = {f"last.{part}": state for part, state in trained.items()}
     spec = make_spec(procedure=procedure)
-    options = {"test_views": "mirror", "export_features": True, "test_normalisation": {}}
+    export = {**EXPORT, "key": spec["key"], "test_views": "mirror"}
 
     def found(device):
-        ((_, model, method),) = networks.tested_networks(of_last, spec, ["last"], 4, device)
+        ((_, model, method),) = networks.tested_networks(states, spec, ["last"], 4, device)
         sizes, plain = [], model.features
         model.features = lambda images: sizes.append(len(images)) or plain(images)
         training = start(device, f"{procedure} on {device.type}", procedure=procedure)
-        export = {"key": spec["key"], **options}
         exporter = _Exporter(export, prepared, model, method, device, training.protocol)
         logits = exporter.split(KeptFile(tmp_path, device.type, {}), "test", {})
         return sizes, logits, training._validation_logits().cpu()

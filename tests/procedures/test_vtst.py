@@ -42,18 +42,9 @@ def test_divergence_is_that_of_the_closed_form_over_the_latents():
 
 def test_head_is_two_networks_and_a_classifier():
     _, model = second_stage()
-    shapes = {
-        name: tuple(parameter.shape)
-        for name, parameter in model.head.named_parameters()
-        if name.endswith("weight")
-    }
-    assert shapes == {
-        "mean.0.weight": (48, 64),
-        "mean.2.weight": (16, 48),
-        "spread.0.weight": (48, 64),
-        "spread.2.weight": (16, 48),
-        "classifier.weight": (10, 16),
-    }
+    for network in (model.head.mean, model.head.spread):
+        assert [tuple(network[place].weight.shape) for place in (0, 2)] == [(48, 64), (16, 48)]
+    assert model.head.classifier.weight.shape == (10, 16)
     assert build_procedure("vtst", dataset="cifar10").hidden == 128
     assert build_procedure("vtst", dataset="tiny_imagenet").hidden == 512
 
@@ -105,11 +96,6 @@ def test_prediction_repeats_and_depends_on_seed_and_place(batch):
     logits, _ = procedure.predict(model, batch)
     torch.rand(3)
     assert torch.equal(procedure.predict(model, batch)[0], logits)
-    rebuilt = build_procedure("vtst", hidden=16)
-    rebuilt.load_state_dict(
-        {name: torch.as_tensor(value) for name, value in procedure.state_dict().items()}
-    )
-    assert torch.equal(rebuilt.predict(model, batch)[0], logits)
     pieces = [
         Batch(batch.images[rows], batch.labels[rows], batch.index[rows])
         for rows in (slice(5), slice(5, None))
