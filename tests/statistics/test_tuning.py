@@ -34,11 +34,8 @@ def metrics():
 
 
 def test_each_seed_chooses_by_its_own_validation_value(metrics):
-    choices = choose(metrics, LISTS)
-    found = choices[
-        ["tuned", "seed", "protocol", "method", "place", "value", "n_candidates"]
-    ].values.tolist()
-    assert found == [
+    columns = ["tuned", "seed", "protocol", "method", "place", "value", "n_candidates"]
+    assert choose(metrics, LISTS)[columns].values.tolist() == [
         ["smooth", 1, "short", "ls", 0, 0.3, 2],
         ["smooth", 2, "short", "ls_big", 1, 0.2, 2],
         ["plain", 1, "short", "ce", 0, 0.6, 2],
