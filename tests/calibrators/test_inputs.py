@@ -27,9 +27,8 @@ def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refu
     below_0 = np.where(probabilities == probabilities.min(), -1e-9, probabilities)
     with refuses(DataError, *said):
         fitted.predict_proba(below_0)
-    assert fitted.predict_proba(probabilities, kind="probabilities") == pytest.approx(
-        problem.predict(fitted)
-    )
+    found = fitted.predict_proba(probabilities, kind="probabilities")
+    assert found == pytest.approx(problem.predict(fitted))
     with refuses(DataError, "probabilities must lie in [0, 1]"):
         fitted.predict_proba(problem.logits, kind="probabilities")
     with refuses(DataError, "kind must be one of logits, probabilities"):
@@ -63,14 +62,12 @@ def test_rounded_probabilities_and_percentages_are_no_logits(
 
 
 def test_a_saved_fit_keeps_kind_classes_and_rows(problem, probabilities, tmp_path):
-    calibrator = build_calibrator("vs").fit(
-        probabilities, problem.labels, kind="probabilities", class_names=NAMES
-    )
+    given = {"kind": "probabilities", "class_names": NAMES}
+    calibrator = build_calibrator("vs").fit(probabilities, problem.labels, **given)
     calibrator.save(tmp_path / "fitted.safetensors")
     saved = load_calibrator(tmp_path / "fitted.safetensors")
-    assert np.array_equal(
-        saved.predict_proba(probabilities), calibrator.predict_proba(probabilities)
-    )
+    expected = calibrator.predict_proba(probabilities)
+    assert np.array_equal(saved.predict_proba(probabilities), expected)
     assert (saved.kind, saved.class_names, saved.n_samples) == ("probabilities", tuple(NAMES), 600)
 
 
@@ -91,9 +88,8 @@ def test_columns_with_names_go_by_name(problem, refuses):
 
 def test_numbers_are_names_of_classes_too(problem, refuses):
     order = [2, 0, 1, 4, 3]
-    fitted = build_calibrator("vs").fit(
-        problem.logits, problem.labels, class_names=np.unique(problem.labels)
-    )
+    classes = np.unique(problem.labels)
+    fitted = build_calibrator("vs").fit(problem.logits, problem.labels, class_names=classes)
     expected = fitted.predict_proba(problem.logits)
     assert fitted.class_names == tuple("01234")
     numbered = pd.DataFrame(problem.logits)

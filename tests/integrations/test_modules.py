@@ -113,8 +113,8 @@ def test_buffers_stay_in_float64_and_numbers_of_one_column_are_of_class_1():
     np.testing.assert_allclose(half.calibration(whole).numpy(), expected, atol=1e-6)
     with pytest.raises(ValueError, match="another number of classes"):
         half.calibration(whole.reshape(4, 6))
-    shares = np.random.default_rng(0).uniform(size=200)
-    labels = np.random.default_rng(1).uniform(size=200) < shares**2
+    shares, uniform = np.random.default_rng(0).uniform(size=(2, 200))
+    labels = uniform < shares**2
     calibrator = build_calibrator("ts").fit(shares, labels.astype(int), kind="probabilities")
     found = calibrator.module()(torch.tensor(shares))
     np.testing.assert_allclose(found.numpy(), calibrator.predict_proba(shares), atol=1e-6)

@@ -29,6 +29,16 @@ MASKS = [
     {"mask_mode": "zero", "eval_mask": "none", "p_min": 0.5},
 ]
 OPTIONS = {"pcs": {"combinations": 2}}
+RANKED = {"lambda_": 0.1, "replay": False}
+PUBLISHED = [
+    ("regmixup", "cifar10", {"alpha": 20.0}),
+    ("regmixup", "cifar100", {"alpha": 10.0}),
+    ("rankmixup_mrl", "cifar10", {**RANKED, "alpha": 2.0, "margin": 2.0}),
+    ("rankmixup_mrl", "tiny_imagenet", {**RANKED, "alpha": 1.0, "margin": 1.0}),
+    *((name, "cifar10", {"hidden": 128}) for name in ("tst", "vtst")),
+    *((name, "cifar100", {"hidden": 512}) for name in ("tst", "vtst")),
+    ("vtst", "tiny_imagenet", {"hidden": 512}),
+]
 VARIANTS = [
     *((name, OPTIONS.get(name, {})) for name in PROCEDURES),
     *(("maccal", options) for options in MASKS),
@@ -88,6 +98,11 @@ def losses_of(procedure):
         "stateless": lambda info: info["needs"] == () and info["state"] == "none",
     }[SPECS[procedure].info["losses"]]
     return [name for name, spec in registry.descriptions("loss").items() if takes(spec.info)]
+
+
+@pytest.mark.parametrize(("procedure", "dataset", "options"), PUBLISHED)
+def test_options_are_those_of_the_official_commands(procedure, dataset, options):
+    assert SPECS[procedure].resolve(dataset=dataset).items() >= options.items()
 
 
 @pytest.mark.parametrize(

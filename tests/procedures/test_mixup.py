@@ -8,7 +8,6 @@ from tests.training.test_trainer import assert_same_result, run
 from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone
-from calgrid.components import registry
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners
@@ -119,9 +118,3 @@ def test_loss_is_half_the_sum_of_plain_loss_and_mixup(name):
     own, others = loss(both[12:], batch.labels), loss(both[12:], batch.labels[partners])
     expected = 0.5 * (plain + weight * own + (1 - weight) * others)
     torch.testing.assert_close(total, expected)
-
-
-def test_alpha_is_that_of_the_official_commands():
-    description = registry.describe("procedure", "regmixup")
-    alphas = [description.resolve(dataset=name)["alpha"] for name in ("cifar10", "cifar100")]
-    assert alphas == [20.0, 10.0]

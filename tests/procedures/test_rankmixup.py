@@ -5,7 +5,6 @@ import torch
 from tests.procedures.cases import images_batch
 
 from calgrid.backbones import build_backbone
-from calgrid.components import registry
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures._mixing import draw_beta, draw_partners
@@ -77,10 +76,3 @@ def test_step_ranks_its_mixtures(form):
     ranking = procedure.ranking(logits, mixed, torch.stack(weights))
     torch.testing.assert_close(procedure.last_terms["ranking"], ranking.detach())
     torch.testing.assert_close(total, loss(logits, batch.labels) + 0.1 * ranking)
-
-
-def test_options_are_those_of_the_official_configurations():
-    description = registry.describe("procedure", "rankmixup_mrl")
-    usual = {"alpha": 2.0, "lambda_": 0.1, "margin": 2.0, "replay": False}
-    assert description.resolve(dataset="cifar10") == usual
-    assert description.resolve(dataset="tiny_imagenet") == {**usual, "alpha": 1.0, "margin": 1.0}

@@ -44,11 +44,6 @@ def test_head_is_linear_relu_linear_linear(first_stage):
     assert widths == [(96, 64), (32, 96), (10, 32)]
 
 
-def test_default_width_follows_the_data_set():
-    assert build_procedure("tst", dataset="cifar10").hidden == 128
-    assert build_procedure("tst", dataset="cifar100").hidden == 512
-
-
 @pytest.mark.parametrize("name", ["tst", "vtst"])
 def test_features_are_those_of_the_first_stage_before_and_after_training(first_stage, batch, name):
     procedure, model = second_stage(first_stage, name)

@@ -45,8 +45,6 @@ def test_head_is_two_networks_and_a_classifier():
     for network in (model.head.mean, model.head.spread):
         assert [tuple(network[place].weight.shape) for place in (0, 2)] == [(48, 64), (16, 48)]
     assert model.head.classifier.weight.shape == (10, 16)
-    assert build_procedure("vtst", dataset="cifar10").hidden == 128
-    assert build_procedure("vtst", dataset="tiny_imagenet").hidden == 512
 
 
 def test_log_variance_is_a_log_sigmoid():
