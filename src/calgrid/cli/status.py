@@ -123,13 +123,10 @@ def _difference(job: Job[Any]) -> str:
     older = record["spec"]
     new = json.loads(json.dumps(job.spec))
     code = fingerprint.modules_of(job.code)
-    changes = [*_changed_values(older, new), *_changed_code(_code_of(record), code)]
+    # until version 1 of records the specification had the modules
+    older_code = record.get(INPUTS, {}).get("code") or older.get("code", {})
+    changes = [*_changed_values(older, new), *_changed_code(older_code, code)]
     return f"differs from {newest.parent.name} in {'; '.join(changes) or 'nothing'}"
-
-
-def _code_of(record: Mapping[str, Any]) -> Mapping[str, str]:
-    """Modules that made a result; until version 1 of records the specification had them."""
-    return record.get(INPUTS, {}).get("code") or record["spec"].get("code", {})
 
 
 def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:

@@ -12,9 +12,16 @@ from calgrid.papers.declared import FIGURE_AXES, Paper, PrintedFigure, papers_of
 from calgrid.report import text
 from calgrid.report.index import PAPER_FIGURES, FigureEntry, read_index
 from calgrid.report.study import StudyData
-from calgrid.report.table import Cell, Section, Table, words
+from calgrid.report.table import Cell, Columns, Table, section, words
 
-HEADER = ("Figure", "Shows", "Ours", "State")
+COLUMNS: Columns = {
+    "Figure": lambda row: words(row["number"]),
+    "Shows": lambda row: words(row["shows"]),
+    "Ours": lambda row: Cell(
+        row["id"] or text.NOTHING, link=f"#figure-{row['id']}" if row["id"] else ""
+    ),
+    "State": lambda row: words(f"{row['state']}. {row['note']}".strip()),
+}
 DRAWN = "drawn"
 #: missing runs are named up to this number; further ones are counted
 NAMED = 4
@@ -43,12 +50,6 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> 
     drawn : index entries of the study's figures (see :func:`calgrid.report.index.read_index`).
     """
     rows = [row for wanted in paper.figures for row in _rows(data, wanted, drawn)]
-    cells = []
-    for row in rows:
-        link = f"#figure-{row['id']}" if row["id"] else ""
-        drawing = Cell(row["id"] or text.NOTHING, link=link)
-        state = f"{row['state']}. {row['note']}".strip()
-        cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
     frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
     return Table(
         f"{paper.name}_figures",
@@ -58,7 +59,7 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> 
         "was not drawn, the state says what is missing; add it to the configuration of the study "
         "and run it again. Papers differ in splits, epochs and code, so curves may differ.",
         frame.drop(columns="id"),
-        [Section("Printed figures and ours", HEADER, cells)],
+        [section("Printed figures and ours", frame, COLUMNS)],
     )
 
 

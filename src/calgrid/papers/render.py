@@ -45,7 +45,7 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
     ]
     caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
     names = f"{paper.name}_{declared.id}", declared.title, "Published numbers"
-    return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
+    return Table(*names, caption, frame[COLUMNS], sections)
 
 
 def _of_runs(declared: PaperTable, frame: pd.DataFrame, manifest: Manifest, paper: Paper) -> str:
@@ -131,6 +131,7 @@ def _section(table: FilledTable, protocol: str, checkpoint: str, frame: pd.DataF
         lines,
         ruled_row=below if len(lines) > below else None,
         ruled_column=behind if len(header) > behind else None,
+        closed=not protocol,
     )
 
 

@@ -58,8 +58,6 @@ from calgrid.training.protocol import TrainingProtocol
 OF_TESTS = {"baseline", "comparisons"}
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = {"device", "keep_models"}
-#: stage -> its templates, which are no modules
-TEMPLATES = {"tables": "table.html.j2", "report": "*.j2"}
 
 
 @dataclass(frozen=True)
@@ -614,8 +612,8 @@ class Plan:
     def _stage_files(self, name: str) -> dict[str, str]:
         """SHA-256 of the files that a stage of the study reads beside results."""
         files: list[Path] = []
-        if name in TEMPLATES:
-            files += sorted((PACKAGE_ROOT / "report").glob(TEMPLATES[name]))
+        if name == "report":  # its templates are no modules
+            files += sorted((PACKAGE_ROOT / "report").glob("*.j2"))
         if name != "aggregate":
             for paper in self.study.config.papers:
                 files += [paper_folder(self.study.home, paper) / file for file in DECLARED]

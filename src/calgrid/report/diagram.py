@@ -65,6 +65,4 @@ def draw_bins(parts: Mapping[str, tuple[BinSums, str]]) -> Figure:
     ):
         curve_and_histogram(upper, lower, sums, first=place % points.COLUMNS == 0)
         points.title(upper, f"{name}\n{line}".replace(" [", "\n["))
-    style.legend_above(figure, handles(several=False), 3)
-    figure.supxlabel("Confidence (%)", fontsize=9)
-    return figure
+    return style.finished(figure, handles(several=False), "Confidence (%)", columns=3)

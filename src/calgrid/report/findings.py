@@ -23,15 +23,18 @@ from calgrid.storage.schema import CLASSES
 
 #: verdicts on calibrators that the recommendation does not say
 MILD = (verdicts.BETTER, verdicts.TIE, verdicts.EQUIVALENT)
-#: verdict, and whether it is that on the refinement or else on the calibration -> what it means
+#: part of the NLL -> verdict -> what it means; the last part with a verdict counts
 PARTS = {
-    (verdicts.BETTER, False): ("gain", "only what one temperature would give"),
-    (verdicts.WORSE, False): ("lose", "only what one temperature would give back"),
-    (verdicts.BETTER, True): ("gain", "what no temperature gives"),
-    (verdicts.WORSE, True): ("lose", "what no temperature gives back"),
+    "nll_calibration": {
+        verdicts.BETTER: ("gain", "only what one temperature would give"),
+        verdicts.WORSE: ("lose", "only what one temperature would give back"),
+    },
+    "nll_refinement": {
+        verdicts.BETTER: ("gain", "what no temperature gives"),
+        verdicts.WORSE: ("lose", "what no temperature gives back"),
+    },
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-NLL_PARTS = ("nll_calibration", "nll_refinement")
 ECES = ("ece_debiased", "ece", "ece_null")
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
@@ -57,19 +60,6 @@ def findings(data: StudyData, group: Group) -> list[str]:
 def _listing(about: str, cases: list[str]) -> str:
     """Sentence that lists cases; empty without any."""
     return f"{about}: {'; '.join(cases)}." if cases else ""
-
-
-def _said(row: pd.Series, *metrics: str) -> str:
-    """Means of metrics in words: ``accuracy 97.00 %, Brier score 0.0417``."""
-    return ", ".join(
-        f"{WORDS[metric]} {format_with_unit(metric, row[f'{metric}_mean'])}" for metric in metrics
-    )
-
-
-def _ece(row: pd.Series) -> str:
-    """Mean debiased ECE, plain ECE and null of the plain one, in words."""
-    debiased, plain, null = text.means(row, *ECES)
-    return f"debiased ECE {debiased} (plain {plain}, null {null})"
 
 
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
@@ -145,9 +135,10 @@ def _baseline(data: StudyData, group: Group) -> str:
         return ""
     row = rows.iloc[0]
     debiased, plain, null = text.means(row, *ECES)
+    beside = ", ".join(map("{} {}".format, WORDS.values(), text.means(row, *WORDS)))
     return (
         f"{code(row['method'])} has a debiased ECE of "
-        f"{debiased}{_interval(data, row, 'ece_debiased')}, with {_said(row, *WORDS)}. Its plain "
+        f"{debiased}{_interval(data, row, 'ece_debiased')}, with {beside}. Its plain "
         f"ECE is {plain}; the expected ECE of a perfectly calibrated network with its confidences "
         f"is {null} on {data.test_samples(group):,} images."
     )
@@ -156,18 +147,15 @@ def _baseline(data: StudyData, group: Group) -> str:
 def _parts(data: StudyData, group: Group) -> str:
     """Which methods gain only what one temperature would give, by the parts of the NLL."""
     rows = _against_baseline(data, group)
-    rows = rows[(rows["calibrator"] == UNCALIBRATED) & rows["metric"].isin(NLL_PARTS)]
+    rows = rows[(rows["calibrator"] == UNCALIBRATED) & rows["metric"].isin(PARTS.keys())]
     if (rows["verdict"] == verdicts.NO_VERDICT).all():
         return ""
     cases: dict[tuple[str, str], list[str]] = {}
     parts = rows.pivot(index="method", columns="metric", values="verdict")
     for method in among(data.methods, parts.index):
-        calibration, refinement = parts.loc[method, list(NLL_PARTS)]
         case = ("show", "no difference in either part of it")
-        if refinement in verdicts.FOUND:
-            case = PARTS[refinement, True]
-        elif calibration in verdicts.FOUND:
-            case = PARTS[calibration, False]
+        for part, said_of in PARTS.items():
+            case = said_of.get(parts.at[method, part], case)
         cases.setdefault(case, []).append(code(method))
     said = []
     for (verb, what), names in cases.items():

@@ -3,7 +3,6 @@
 import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from calgrid import __version__
@@ -168,24 +167,14 @@ def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[
     return found
 
 
-@dataclass
-class ReportSection:
-    """Tables and figures of a category; ``further`` figures are linked."""
-
-    title: str
-    tables: list[TableEntry] = field(default_factory=list)
-    figures: list[FigureEntry] = field(default_factory=list)
-    further: list[FigureEntry] = field(default_factory=list)
-
-
-def _sections(tables: Sequence[TableEntry], figures: Sequence[FigureEntry]) -> list[ReportSection]:
-    """Tables and figures by category, without empty categories."""
-    sections = {category: ReportSection(category) for category in CATEGORIES}
-    for table in tables:
-        if table["category"] in sections:
-            sections[table["category"]].tables.append(table)
-    for figure in figures:
-        if figure["category"] in sections:
-            section = sections[figure["category"]]
-            (section.figures if "data" in figure else section.further).append(figure)
-    return [section for section in sections.values() if section.tables or section.figures]
+def _sections(
+    tables: Sequence[TableEntry], figures: Sequence[FigureEntry]
+) -> list[tuple[str, list[TableEntry], list[FigureEntry]]]:
+    """Categories with their tables and figures, without empty ones."""
+    sections = []
+    for category in CATEGORIES:
+        of_tables = [table for table in tables if table["category"] == category]
+        of_figures = [figure for figure in figures if figure["category"] == category]
+        if of_tables or of_figures:
+            sections.append((category, of_tables, of_figures))
+    return sections

@@ -31,7 +31,7 @@ FILE = "index.json"
 
 
 class CellEntry(TypedDict):
-    """What the report shows of a cell (``calgrid.report.table.Cell``)."""
+    """A :class:`calgrid.report.table.Cell`."""
 
     text: str
     spread: str
@@ -39,24 +39,26 @@ class CellEntry(TypedDict):
     underlined: bool
     sort: float | None
     link: str
+    printed: "CellEntry | None"
+    difference: str
 
 
 class SectionEntry(TypedDict):
-    """Rows under a heading; ``numeric``: whether each column holds numbers; ``why``: of the line
-    in front of ``ruled_row``.
-    """
+    """A :class:`calgrid.report.table.Section`; ``numeric``: whether each column holds numbers."""
 
     heading: str
     header: Sequence[str]
     numeric: list[bool]
     rows: list[list[CellEntry]]
     ruled_row: int | None
+    ruled_column: int | None
     why: str
+    closed: bool
 
 
 class TableEntry(TypedDict):
     """A table: names of its files, sections that the report shows, headings of further ones, and
-    what it says of the table on its top; in place of sections ``page``, a fragment of HTML.
+    what it says of the table on its top.
     """
 
     id: str
@@ -68,7 +70,6 @@ class TableEntry(TypedDict):
     summary: Sequence[tuple[str, str]]
     sections: list[SectionEntry]
     further: list[str]
-    page: NotRequired[str]
 
 
 class FigureEntry(TypedDict):

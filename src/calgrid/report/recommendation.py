@@ -58,7 +58,9 @@ def _choice(data: StudyData, group: Group, found: Recipes) -> str:
     nll, accuracy, ece = text.means(chosen, "nll", "accuracy", "ece_debiased")
     said = [f"Use {combined(data, chosen)}: NLL {nll}, accuracy {accuracy}, debiased ECE {ece}."]
     if chosen is not best:
-        would = "" if chosen["verdict"] != verdicts.TIE else f", {_detectable(chosen)}"
+        would = ""
+        if chosen["verdict"] == verdicts.TIE:
+            would = f", one of {text.size('nll', chosen['detectable'])} would have been"
         said.append(
             f"The lowest NLL is that of {combined(data, best)}: this one is {_higher(chosen)}, but "
             f"no difference was found{would}."
@@ -85,10 +87,6 @@ def _choice(data: StudyData, group: Group, found: Recipes) -> str:
 def _higher(test: pd.Series) -> str:
     """By how much the NLL of a recipe is above the lowest."""
     return text.difference("nll", test["difference"], test["ci_low"], test["ci_high"])
-
-
-def _detectable(test: pd.Series) -> str:
-    return f"one of {text.size('nll', test['detectable'])} would have been"
 
 
 def combined(data: StudyData, row: pd.Series) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.report import captions, text
-from calgrid.report.index import CellEntry, SectionEntry, TableEntry
+from calgrid.report.index import SectionEntry, TableEntry
 from calgrid.report.study import (
     GROUP,
     STATISTICS,
@@ -24,7 +24,6 @@ from calgrid.report.study import (
     StudyData,
     among,
 )
-from calgrid.report.templates import template
 from calgrid.report.text import Markup
 from calgrid.statistics.pairs import keeps_accuracy
 from calgrid.storage.atomic import write_text
@@ -76,18 +75,6 @@ class Cell:
         """The cell with another text, if ``names`` has one for its text."""
         return dataclasses.replace(self, text=names.get(self.text, self.text))
 
-    @property
-    def entry(self) -> CellEntry:
-        """What the report reads of a cell without a published value."""
-        return {
-            "text": self.text,
-            "spread": self.spread,
-            "bold": self.bold,
-            "underlined": self.underlined,
-            "sort": self.sort,
-            "link": self.link,
-        }
-
 
 @dataclass(frozen=True)
 class Section:
@@ -97,6 +84,7 @@ class Section:
     ----------
     ruled_row, ruled_column : first row and column behind a rule, if there is one.
     why : what the rule in front of ``ruled_row`` says.
+    closed : whether the report shows the heading alone, until the reader opens it.
     """
 
     heading: str
@@ -105,6 +93,7 @@ class Section:
     ruled_row: int | None = None
     ruled_column: int | None = None
     why: str = ""
+    closed: bool = False
 
     @property
     def numeric(self) -> list[bool]:
@@ -114,15 +103,6 @@ class Section:
             for column, cell in enumerate(row):
                 numeric[column] |= cell.sort is not None
         return numeric
-
-    @property
-    def classes(self) -> list[str]:
-        """Classes of the cells of each column in HTML."""
-        classes = []
-        for column, number in enumerate(self.numeric):
-            names = ["number"] * number + ["ruled"] * (column == self.ruled_column)
-            classes.append(" ".join(names))
-        return classes
 
     def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
         """The section with some of its metrics, all if there are none, and with other names.
@@ -166,17 +146,7 @@ class Section:
     @property
     def entry(self) -> SectionEntry:
         """Entry of the index of a table."""
-        rows = []
-        for row in self.rows:
-            rows.append([cell.entry for cell in row])
-        return {
-            "heading": self.heading,
-            "header": self.header,
-            "numeric": self.numeric,
-            "rows": rows,
-            "ruled_row": self.ruled_row,
-            "why": self.why,
-        }
+        return cast(SectionEntry, {**dataclasses.asdict(self), "numeric": self.numeric})
 
 
 @dataclass(frozen=True)
@@ -191,8 +161,6 @@ class Table:
     frame : all numbers, unrounded; shares are fractions.
     sections : the same numbers, formatted.
     summary : label -> what the report says on its top about the table.
-    of_paper : whether published values stand beside ours: the report shows the page of
-        :attr:`html`, which is a file, too, and LaTeX has no caption.
     """
 
     id: str
@@ -201,7 +169,6 @@ class Table:
     caption: str
     frame: pd.DataFrame
     sections: Sequence[Section]
-    of_paper: bool = False
     summary: Sequence[tuple[str, str]] = ()
 
     @property
@@ -217,8 +184,7 @@ class Table:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        files = {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
-        return {**files, "html": self.html} if self.of_paper else files
+        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
 
     def write(self, out: Path) -> list[Path]:
         """Write the files into a folder; returns their paths."""
@@ -233,8 +199,8 @@ class Table:
         """The table in LaTeX, one tabular per section; wide ones are shrunk to the width of the
         text.
         """
-        title = self.title if self.of_paper else f"{self.title}: {self.caption}"
-        lines = ["% \\usepackage{booktabs, adjustbox}", f"% {text.one_line(title)}"]
+        title = text.one_line(f"{self.title}: {self.caption}")
+        lines = ["% \\usepackage{booktabs, adjustbox}", f"% {title}"]
         for section in self.sections:
             head, *body = [" & ".join(row) + " \\\\" for row in section.written(text.LATEX)]
             letters = ["r" if number else "l" for number in section.numeric]
@@ -251,25 +217,15 @@ class Table:
         return "\n".join(lines) + "\n"
 
     @property
-    def html(self) -> str:
-        """The table in HTML, as a fragment of a page, with a table for each section that can be
-        opened and closed; closed if no number is ours.
-
-        Columns before the first numbers name the row.
-        """
-        numbers = [cell.sort for section in self.sections for row in section.rows for cell in row]
-        opened = any(number is not None and not math.isnan(number) for number in numbers)
-        page = template("table.html.j2")
-        return page.render(table=self, opened=opened, markup=text.HTML)
-
-    @property
     def entry(self) -> TableEntry:
         """Entry of the index, including the formatted cells for the report.
 
         Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists
         the headings of the others.
         """
-        entry: TableEntry = {
+        ends = np.cumsum([len(section.rows) for section in self.sections])
+        shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
+        return {
             "id": self.id,
             "title": self.title,
             "category": self.category,
@@ -277,16 +233,9 @@ class Table:
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
             "summary": self.summary,
-            "sections": [],
-            "further": [],
+            "sections": [section.entry for section in self.sections[:shown]],
+            "further": [section.heading for section in self.sections[shown:]],
         }
-        if self.of_paper:
-            return {**entry, "page": self.html}
-        ends = np.cumsum([len(section.rows) for section in self.sections])
-        shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
-        entry["sections"] = [section.entry for section in self.sections[:shown]]
-        entry["further"] = [section.heading for section in self.sections[shown:]]
-        return entry
 
 
 #: headings of columns with names of methods or calibrators
@@ -353,31 +302,26 @@ def whole(value: float) -> Cell:
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{int(value):,}", sort=float(value))
 
 
+def number(value: float, said: str, spread: str = "") -> Cell:
+    """Cell of a number as it is written; NaN is a dash."""
+    return Cell(text.NOTHING) if math.isnan(value) else Cell(said, spread, sort=float(value))
+
+
 def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
     """Cell of a duration in seconds with its standard deviation; NaN is a dash."""
-    if math.isnan(value):
-        return Cell(text.NOTHING)
     spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=value)}"
-    return Cell(text.seconds(value), spread, sort=float(value))
-
-
-def ratio_cell(value: float) -> Cell:
-    """Cell of a ratio; NaN is a dash."""
-    return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{value:.2f}", sort=float(value))
+    return number(value, text.seconds(value), spread)
 
 
 def fraction_cell(row: pd.Series, name: str, beside: str = "", signed: bool = False) -> Cell:
     """Cell of the mean of a fraction in percent with its deviation over seeds, and what stands
     ``beside`` them; NaN is a dash.
     """
-    mean = float(row[f"{name}_mean"])
-    if math.isnan(mean):
-        return Cell(text.NOTHING)
-    spread = ""
+    mean, spread = float(row[f"{name}_mean"]), ""
     if row["n_seeds"] > 1:
         spread = f"± {text.format_metric('accuracy', row[f'{name}_std'])} "
-    value = text.format_metric("accuracy", mean, signed)
-    return Cell(value, f"{spread}{beside}".strip(), sort=mean)
+    said = text.format_metric("accuracy", mean, signed)
+    return number(mean, said, f"{spread}{beside}".strip())
 
 
 #: heading of a column -> its cell of a row
@@ -484,12 +428,23 @@ def metric_section(
     return section(heading, rows, columns)
 
 
-def by_group(
+def grouped(
+    id: str,
+    title: str,
+    category: str,
     groups: Iterable[Group],
     select: Callable[[Group], pd.DataFrame],
     format: Callable[[Group, pd.DataFrame], list[Section]],
-) -> tuple[pd.DataFrame, list[Section]]:
-    """Frame, with the columns of the group in front, and sections of the groups that have rows."""
+    caption: Callable[[pd.DataFrame], str],
+) -> Table | None:
+    """Table of the groups that have rows; None if none has any.
+
+    Parameters
+    ----------
+    select : rows of a group; the frame has the columns of the group in front of them.
+    format : sections of the rows of a group.
+    caption : of the whole frame.
+    """
     frames: list[pd.DataFrame] = []
     sections: list[Section] = []
     for group in groups:
@@ -500,4 +455,7 @@ def by_group(
             for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
                 named.insert(place, column, value)
             frames.append(named)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(), sections
+    if not sections:
+        return None
+    frame = pd.concat(frames, ignore_index=True)
+    return Table(id, title, category, caption(frame), frame, sections)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import escape
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.components.metrics import find_metric
@@ -361,6 +360,5 @@ class Markup:
     bar: str
 
 
-HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
 MARKDOWN = Markup(markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
 LATEX = Markup(latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")

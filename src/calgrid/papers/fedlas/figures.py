@@ -1,5 +1,6 @@
 """Figures after those of FeDLaS, for every study with their data."""
 
+import functools
 import io
 
 import matplotlib.image
@@ -100,7 +101,7 @@ def draw_smoothing_curve(frame: FigureData) -> Figure:
             upper.set_ylabel("Strength")
             lower.set_ylabel("Samples\n(%)")
     handles = [style.handle(color=shade, label=said) for shade, said in MODES.values()]
-    return points.finished(figure, handles, "Indicator γ (standardised)")
+    return style.finished(figure, handles, "Indicator γ (standardised)")
 
 
 # Figure 1c: saturation of the softmax against the norm of the features of training samples
@@ -132,13 +133,12 @@ def saturation_caption(frame: FigureData) -> str:
 
 def draw_saturation(frame: FigureData) -> Figure:
     """Draw one panel per method."""
-    methods = frame.parts("method")
-    figure, axes = points.panels(len(methods))
-    for ax, (method, samples) in zip(axes, methods.items(), strict=True):
+    figure, panels = points.panels(frame.parts("method"))
+    for ax, method, samples in panels:
         points.scatter_answers(ax, points.spread_out(samples), "nci", "confidence", 100)
         points.title(ax, method, f"ρ = {points.correlation(samples, 'nci', 'confidence')}")
     names = "Standardised norm of the features", "Largest softmax probability (%)"
-    return points.finished(figure, points.answer_handles(), *names)
+    return style.finished(figure, points.answer_handles(), *names)
 
 
 # Figure 1d: magnitudes of the features of easy and of hard images in descending order
@@ -152,9 +152,8 @@ LOOKS: dict[str, style.Look] = {
 }
 
 
-def feature_profiles_rows(data: StudyData, group: Group) -> pd.DataFrame:
-    """Mean and quantiles of each rank of the features, by group of images."""
-    return probed(data, group, "profiles")
+#: mean and quantiles of each rank of the features, by group of images
+feature_profiles_rows = functools.partial(probed, id="profiles")
 
 
 def feature_profiles_caption(frame: FigureData) -> str:
@@ -174,9 +173,8 @@ def feature_profiles_caption(frame: FigureData) -> str:
 
 def draw_feature_profiles(frame: FigureData) -> Figure:
     """Draw one panel per method."""
-    tables = frame.parts("name")
-    figure, axes = points.panels(len(tables))
-    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+    figure, panels = points.panels(frame.parts("name"))
+    for ax, name, table in panels:
         for group, look in LOOKS.items():
             own = table[table["group"] == group]
             by_rank = own.groupby("rank")[["mean", "q10", "q90"]].mean()
@@ -186,10 +184,9 @@ def draw_feature_profiles(frame: FigureData) -> Figure:
                 ax.fill_between(by_rank.index, by_rank["q10"], by_rank["q90"], **shaded)
         norms = table.groupby("group")["l1"].mean()
         points.title(ax, name, f"L1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard")
-    axes[0].set_xlim(1, frame.rows["rank"].max())
-    axes[0].set_ylim(0, None)
+    figure.axes[0].set(xlim=(1, frame.rows["rank"].max()), ylim=(0, None))
     handles = [style.handle(**look) for look in LOOKS.values()]
-    return points.finished(figure, handles, "Rank of the feature", "Magnitude")
+    return style.finished(figure, handles, "Rank of the feature", "Magnitude")
 
 
 # Failure cases of the indicator: wrong answers of large feature norm, right ones of small

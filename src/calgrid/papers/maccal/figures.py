@@ -1,5 +1,6 @@
 """Figures after those of MaC-Cal, for every study with their data."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -104,7 +105,7 @@ def draw_method_means(frame: FigureData) -> Figure:
         "mean (bar or diamond)": style.dot(color=COLOUR, marker="D", markersize=6),
         "a setting": style.dot(color=style.GREY, markersize=2.5),
     }
-    return points.finished(figure, style.handles(looks))
+    return style.finished(figure, style.handles(looks))
 
 
 def _means_panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:
@@ -167,9 +168,8 @@ def confidence_histogram_caption(frame: FigureData) -> str:
 
 def draw_confidence_histogram(frame: FigureData) -> Figure:
     """Draw one panel per retrained method."""
-    methods = frame.parts("method")
-    figure, axes = points.panels(len(methods), height=2.3)
-    for ax, (method, rows) in zip(axes, methods.items(), strict=True):
+    figure, panels = points.panels(frame.parts("method"), height=2.3)
+    for ax, method, rows in panels:
         parts = dict(list(rows.groupby("stage")))
         for stage, look in LOOKS.items():
             counts = parts[stage].groupby("bin")["count"].sum().to_numpy()
@@ -179,15 +179,14 @@ def draw_confidence_histogram(frame: FigureData) -> Figure:
             before, after = _mean(parts["before"], name), _mean(parts["after"], name)
             facts.append(f"{label} {before:.1f} → {after:.1f} %")
         points.title(ax, method, *facts)
-    axes[0].set_yscale("log")
-    axes[0].set_ylim(LEAST, 130)
-    axes[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    axes[0].set_xlim(0, 100)
+    first = figure.axes[0]
+    first.set(yscale="log", xlim=(0, 100), ylim=(LEAST, 130))
+    first.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     handles = [
         Patch(facecolor=LOOKS["before"]["color"], label="first stage"),
         style.handle(color=LOOKS["after"]["color"], label="retrained under masks"),
     ]
-    return points.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
+    return style.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:
@@ -298,7 +297,7 @@ def draw_masked_inference(frame: FigureData) -> Figure:
         looks["masked retraining"] = {"color": colour, **RETRAINED}
     handles = [*style.handles(looks), style.null_handle(lines.NULL_TICK)]
     handles += [] if one else style.line_handles(names)
-    return points.finished(figure, handles, columns=2)
+    return style.finished(figure, handles, columns=2)
 
 
 # Figure 2a and d: test images in the plane by t-SNE of features and of logits
@@ -357,7 +356,7 @@ def draw_embedding(frame: FigureData) -> Figure:
     if not few:
         return figure
     looks = {str(label): style.dot(markersize=5, color=shades[label]) for label in classes}
-    return points.finished(figure, style.handles(looks), title="class", columnspacing=0.8)
+    return style.finished(figure, style.handles(looks), title="class", columnspacing=0.8)
 
 
 def _embedding_panel(
@@ -389,9 +388,8 @@ BESIDE: style.Look = {
 }
 
 
-def prototype_angles_rows(data: StudyData, group: Group) -> pd.DataFrame:
-    """Angles of all pairs of classes, by kind of prototype."""
-    return probed(data, group, "prototypes")
+#: angles of all pairs of classes, by kind of prototype
+prototype_angles_rows = functools.partial(probed, id="prototypes")
 
 
 def prototype_angles_caption(frame: FigureData) -> str:
@@ -420,7 +418,7 @@ def draw_prototype_angles(frame: FigureData) -> Figure:
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     said = "simplex, all classes equally far apart"
     handles = [style.handle(color=style.GREY, linestyle="--", label=said)]
-    return points.finished(figure, handles)
+    return style.finished(figure, handles)
 
 
 def _angles_panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.papers.cells import printed_cells
 from calgrid.report import text
 from calgrid.report.figure import FigureData
-from calgrid.report.plotting import lines, points, style
+from calgrid.report.plotting import lines, style
 from calgrid.report.settings import val_rows
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.storage.schema import MEAN_SHIFT, METRICS, SAME_SHIFT
@@ -136,7 +136,7 @@ def draw_backbone_bars(frame: FigureData) -> Figure:
     ]
     if frame.rows["published"].notna().any():
         handles.append(style.handle(label="in print", **PRINTED))
-    return points.finished(figure, handles, columns=4)
+    return style.finished(figure, handles, columns=4)
 
 
 def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
@@ -251,7 +251,7 @@ def draw_corruption_reduction(frame: FigureData) -> Figure:
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
     looks = {name: style.dot(markersize=5, **style.marker_look(names, name)) for name in names}
-    return points.finished(figure, style.handles(looks), columns=8)
+    return style.finished(figure, style.handles(looks), columns=8)
 
 
 def _reduction_panel(
@@ -325,7 +325,7 @@ def draw_val_size(frame: FigureData) -> Figure:
         ax.set_xlabel("Validation rows")
     handles = style.handles({style.calibrator_label(name): look for name, look in looks.items()})
     handles.append(style.null_handle(lines.NULL_TICK))
-    return points.finished(figure, handles, columns=6)
+    return style.finished(figure, handles, columns=6)
 
 
 def _val_size_panel(

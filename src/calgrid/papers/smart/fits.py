@@ -2,6 +2,8 @@
 ``papers.smart.diagnostics``), and about the attack distance.
 """
 
+import functools
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -80,7 +82,7 @@ def draw_fit_course(frame: FigureData) -> Figure:
         ax.plot(kept["ece"], kept["nll"], **look)
     ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")
     ax.set_ylabel(f"{text.in_unit('nll')} of the validation images")
-    return points.finished(figure, style.handles(looks))
+    return style.finished(figure, style.handles(looks))
 
 
 # Figures 2 and 3: SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch
@@ -146,7 +148,7 @@ def draw_fit_objectives(frame: FigureData) -> Figure:
             style.log_if_wide(ax, values, span, 1.3)
     for ax in figure.axes[-2:]:
         ax.set_xlabel("Epoch of the fit")
-    return points.finished(figure, style.line_handles(names), columns=4)
+    return style.finished(figure, style.line_handles(names), columns=4)
 
 
 # Figure 2: temperature for a fixed confidence against inputs of a calibrator
@@ -216,7 +218,7 @@ def draw_solved_temperature(frame: FigureData) -> Figure:
         "logit vector": style.dot(color=COLOUR, markersize=4),
         "bounds by the margin": {"color": BOUND},
     }
-    return points.finished(figure, style.handles(looks))
+    return style.finished(figure, style.handles(looks))
 
 
 def random_vectors(n_classes: int) -> Floats:
@@ -286,7 +288,7 @@ def draw_margin_temperature(frame: FigureData) -> Figure:
     lower.set_ylabel("Images (%)")
     lower.set_xlabel("Margin (logits)")
     figure.align_ylabels()
-    return points.finished(figure, handles)
+    return style.finished(figure, handles)
 
 
 # Figures 1 and 15: reliability by groups of the logit margin
@@ -363,7 +365,7 @@ def draw_margin_reliability(frame: FigureData) -> Figure:
         style.handle(label=f"{row.low:.1f} to {row.high:.1f}", **_look(row.quarter))
         for row in frame.rows.drop_duplicates("quarter").itertuples()
     ]
-    return points.finished(figure, handles, title="margin (logits)")
+    return style.finished(figure, handles, title="margin (logits)")
 
 
 def _look(quarter: int) -> style.Look:
@@ -406,9 +408,8 @@ CENSORED: style.Look = {
 }
 
 
-def fgsm_margin_rows(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margin and smallest perturbation of each image."""
-    return probed(data, group, "margin_attack", ("eps_max",))
+#: margin and smallest perturbation of each image
+fgsm_margin_rows = functools.partial(probed, id="margin_attack", options=("eps_max",))
 
 
 def fgsm_margin_caption(frame: FigureData) -> str:
@@ -430,22 +431,20 @@ def fgsm_margin_caption(frame: FigureData) -> str:
 
 def draw_fgsm_margin(frame: FigureData) -> Figure:
     """Draw one panel per method."""
-    tables = frame.parts("name")
-    figure, axes = points.panels(len(tables), height=2.4)
-    for ax, (name, table) in zip(axes, tables.items(), strict=True):
+    figure, panels = points.panels(frame.parts("name"), height=2.4)
+    for ax, name, table in panels:
         chosen = points.spread_out(table)
         points.scatter_answers(ax, chosen[~chosen["censored"]], "margin", "epsilon")
         rest = chosen[chosen["censored"]]
         ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
         points.title(ax, name, _facts(table))
-    axes[0].set_xlim(0, None)
-    axes[0].set_ylim(0, None)
+    figure.axes[0].set(xlim=(0, None), ylim=(0, None))
     handles = points.answer_handles()
     if frame.rows["censored"].any():
         look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
         handles += style.handles({"not flipped": style.dot(marker="^", markersize=5, **look)})
     names = "Margin (logits)", "Smallest perturbation (pixel value)"
-    return points.finished(figure, handles, *names)
+    return style.finished(figure, handles, *names)
 
 
 def _facts(table: pd.DataFrame) -> str:

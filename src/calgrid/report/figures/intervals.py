@@ -100,8 +100,7 @@ class Intervals:
             looks[style.calibrator_label(name)] = look
         handles = style.handles(looks)
         handles += [style.null_handle()] if "ece" in self.metrics else []
-        style.legend_above(figure, handles, 6)
-        return figure
+        return style.finished(figure, handles, columns=6)
 
 
 ECE = Intervals(

@@ -70,5 +70,4 @@ def draw(frame: FigureData) -> Figure:
         style.arrows(ax, places[metric].to_numpy(), low.clip(0), high, "black")
     ax.set_xlabel(" and ".join(map(text.name, PARTS)) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
-    style.legend_above(figure, [*handles, style.null_handle()], 3)
-    return figure
+    return style.finished(figure, [*handles, style.null_handle()], columns=3)

@@ -77,9 +77,7 @@ def draw(frame: FigureData) -> Figure:
         for ax in (upper, lower):
             ax.tick_params(labelleft=first)
     several = int(rows["n_seeds"].max()) > 1
-    style.legend_above(figure, handles(several), 4)
-    figure.supxlabel("Confidence (%)", fontsize=9)
-    return figure
+    return style.finished(figure, handles(several), "Confidence (%)", columns=4)
 
 
 def _sums(bins: pd.DataFrame) -> BinSums:

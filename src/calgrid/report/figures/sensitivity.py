@@ -80,8 +80,7 @@ class Sensitivity:
         if len(said) > 1:
             looks |= {each: {"color": style.GREY, "linestyle": styles[each]} for each in said}
         handles = [*style.handles(looks), style.null_handle(lines.NULL_TICK)]
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
-        return figure
+        return style.finished(figure, handles, columns=4)
 
 
 METHODS, CALIBRATORS = Sensitivity("method"), Sensitivity("calibrator")

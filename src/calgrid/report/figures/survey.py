@@ -84,7 +84,7 @@ def draw(frame: FigureData) -> Figure:
     if len(frame.calibrators()) > 2:
         looks["other calibrators"] = style.dot(marker=".", color=style.GREY)
     if looks:
-        style.legend_above(figure, style.handles(looks), 3)
+        style.finished(figure, style.handles(looks), columns=3)
     if len(networks) <= NAMED:
         figure.draw_without_rendering()  # sets the size of the axes
         name_networks(ax, rows)

@@ -2,12 +2,11 @@
 correlations over seeds.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -34,17 +33,20 @@ def _sheet(count: int, width: float, height: float, least: float) -> tuple[Figur
     return style.new_figure(max(least, width * columns), 0.9 + height * lines), lines, columns
 
 
-def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Make a figure of ``count`` panels with shared axes, four on the width of a page and each
-    ``height`` inches high.
+def panels(
+    parts: Mapping[str, pd.DataFrame], height: float = 2.1
+) -> tuple[Figure, list[tuple[Axes, str, pd.DataFrame]]]:
+    """Make a figure with a panel for each part, with its name and rows; the panels share their
+    axes, four are on the width of a page, and each is ``height`` inches high.
     """
+    count = len(parts)
     figure, lines, columns = _sheet(count, style.WIDTH / COLUMNS, height, LEAST)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in axes[count:]:
         ax.remove()
     for place, ax in enumerate(axes[:count]):
         ax.tick_params(labelbottom=place + columns >= count)
-    return figure, list(axes[:count])
+    return figure, [(ax, *part) for ax, part in zip(axes, parts.items(), strict=False)]
 
 
 def stacked(
@@ -69,26 +71,6 @@ def stacked(
 def title(ax: Axes, *lines: str) -> None:
     """Write lines of small text above a panel."""
     ax.set_title("\n".join(lines), fontsize=8, linespacing=1.3)
-
-
-def finished(
-    figure: Figure,
-    handles: Sequence[Artist],
-    x: str = "",
-    y: str = "",
-    columns: int = 100,
-    **look: Any,
-) -> Figure:
-    """Add a legend above the panels, in at most so many columns, and labels of the axes; return it.
-
-    ``look`` has further options of the legend.
-    """
-    most = min(len(handles), columns)
-    figure.legend(handles=list(handles), loc="outside upper center", ncols=most, **look)
-    for write, label in ((figure.supxlabel, x), (figure.supylabel, y)):
-        if label:
-            write(label, fontsize=9)
-    return figure
 
 
 def scatter_answers(ax: Axes, table: pd.DataFrame, x: str, y: str, factor: float = 1) -> None:

@@ -69,11 +69,25 @@ def new_figure(width: float, height: float) -> Figure:
         return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def legend_above(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
-    """Add a legend above the panels, in at most so many columns, fewer where they do not fit."""
-    figure.legend(
-        handles=handles, loc="outside upper center", ncols=_fitting(figure, handles, columns)
-    )
+def finished(
+    figure: Figure,
+    handles: Sequence[Artist],
+    x: str = "",
+    y: str = "",
+    columns: int = 100,
+    **look: Any,
+) -> Figure:
+    """Add a legend above the panels, in at most so many columns, fewer where they do not fit, and
+    labels of the axes; return the figure.
+
+    ``look`` has further options of the legend.
+    """
+    most = _fitting(figure, handles, columns)
+    figure.legend(handles=list(handles), loc="outside upper center", ncols=most, **look)
+    for write, label in ((figure.supxlabel, x), (figure.supylabel, y)):
+        if label:
+            write(label, fontsize=9)
+    return figure
 
 
 def legend_beside(figure: Figure, handles: Mapping[str, Sequence[Artist]]) -> None:

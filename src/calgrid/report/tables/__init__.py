@@ -9,7 +9,6 @@ from calgrid.report.index import write_index
 from calgrid.report.study import StudyData
 from calgrid.report.table import Table, marked, named
 from calgrid.report.tables import (
-    class_groups,
     classes,
     comparison,
     conformal,
@@ -41,7 +40,7 @@ TABLES: tuple[Builder, ...] = (
     ranks.calibrator_ranks,
     methods.parts,
     methods.soft_labels,
-    class_groups.class_groups,
+    classes.class_groups,
     classes.classes,
     shift.shift,
     shift.ood,

@@ -9,7 +9,7 @@ import pandas as pd
 from calgrid.components.metrics import metric_names
 from calgrid.report import captions, text
 from calgrid.report.study import GROUP, STATISTICS, Group, StudyData, among, calibrated
-from calgrid.report.table import Cell, Section, Table, by_group, whole, words
+from calgrid.report.table import Cell, Columns, Section, Table, grouped, section, whole, words
 from calgrid.report.tables.shift import condition
 from calgrid.statistics.pairs import FEW_METHODS, QUESTIONS, RECIPES_BY
 from calgrid.statistics.verdicts import FOUND, TIE
@@ -22,7 +22,19 @@ PLACE = ["split", "shift", "severity"]
 COLUMNS = [name for name in TEST_COLUMNS if name not in GROUP]
 PUBLISHED_COLUMNS = [*NAMES, "split", "shift", "metric", *STATISTICS, "n_seeds"]
 PUBLISHED_COLUMNS += ["published", "published_source"]
-BESIDE = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
+#: columns of the table of published numbers
+BESIDE: Columns = {
+    "Method": lambda row: words(row["method"]),
+    "Calibrator": lambda row: words(row["calibrator"]),
+    "Metric": lambda row: words(
+        text.in_unit(row["metric"]) + (f" against {row['shift']}" if row["shift"] else "")
+    ),
+    "Seeds": lambda row: whole(row["n_seeds"]),
+    "Ours": lambda row: _value(row, row["mean"], _spread(row)),
+    "Published": lambda row: _value(row, row["published"]),
+    "Difference": lambda row: _value(row, row["mean"] - row["published"], signed=True),
+    "Source": lambda row: words(row["published_source"]),
+}
 
 
 def tests(data: StudyData) -> Table | None:
@@ -53,25 +65,24 @@ def tests(data: StudyData) -> Table | None:
             found.append(Section(data.label(group) + where, header, lines))
         return found
 
-    frame, formatted = by_group(data.groups, select, sections)
-    if not formatted:
-        return None
-    shifted = ""
-    if (frame["severity"] < 0).any():
-        shifted = " and on the mean over all corruptions and severities"
-    asked = ""
-    if frame["family"].str.startswith(QUESTIONS).any():
-        asked = "or, where a question of the study is about this pair, for all questions, "
-    caption = (
-        f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
-        f"same calibrator on the {captions.test_split(data)}{shifted}; "
-        f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
-        "would have been found), p-value after Holm's correction for all methods compared in that "
-        f"column, {asked}and p-value of the t-test over seeds alone, which holds on these images "
-        "only. The CSV file has the tests of all pairs that the report speaks of, with the family "
-        f"of each. Bold: better or worse. {captions.TESTED}"
-    )
-    return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
+    def caption(frame: pd.DataFrame) -> str:
+        shifted = asked = ""
+        if (frame["severity"] < 0).any():
+            shifted = " and on the mean over all corruptions and severities"
+        if frame["family"].str.startswith(QUESTIONS).any():
+            asked = "or, where a question of the study is about this pair, for all questions, "
+        return (
+            f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
+            f"same calibrator on the {captions.test_split(data)}{shifted}; "
+            f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
+            "would have been found), p-value after Holm's correction for all methods compared in "
+            f"that column, {asked}and p-value of the t-test over seeds alone, which holds on these "
+            "images only. The CSV file has the tests of all pairs that the report speaks of, with "
+            f"the family of each. Bold: better or worse. {captions.TESTED}"
+        )
+
+    title = f"Verdicts against {data.baseline}"
+    return grouped("tests", title, "Methods", data.groups, select, sections, caption)
 
 
 def each_two(data: StudyData) -> Table | None:
@@ -98,17 +109,16 @@ def each_two(data: StudyData) -> Table | None:
             found.append(Section(heading, ["Method", *(f"minus {name}" for name in names)], lines))
         return found
 
-    frame, formatted = by_group(data.groups, select, sections)
-    if not formatted:
-        return None
-    caption = (
-        f"NLL (nats) of the method of a row minus that of the method of a column, on the "
-        f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row is "
-        "better. Below: verdict and p-value after Holm's correction in the family of the pair "
-        f"(tests.csv). Bold: better or worse. {captions.TESTED}"
-    )
+    def caption(frame: pd.DataFrame) -> str:
+        return (
+            f"NLL (nats) of the method of a row minus that of the method of a column, on the "
+            f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row "
+            "is better. Below: verdict and p-value after Holm's correction in the family of the "
+            f"pair (tests.csv). Bold: better or worse. {captions.TESTED}"
+        )
+
     title = "Each method against each other"
-    return Table("each_two", title, "Methods", caption, frame, formatted)
+    return grouped("each_two", title, "Methods", data.groups, select, sections, caption)
 
 
 def _verdict(rows: pd.DataFrame) -> Cell:
@@ -149,32 +159,29 @@ def published(data: StudyData) -> Table | None:
         )
         return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
 
-    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [Section(data.label(group), BESIDE, [_beside(row) for _, row in rows.iterrows()])]
+    def caption(frame: pd.DataFrame) -> str:
+        return (
+            f"Our results on the {captions.test_split(data)} for which a paper has published a "
+            f"number; {captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in "
+            "splits, epochs, hyper-parameters and code; a number is found by the names of method "
+            "and calibrator. Read an ECE together with accuracy, NLL and Brier score, which are "
+            "in the other tables."
+        )
 
-    frame, formatted = by_group(data.groups, select, sections)
-    if frame.empty:
-        return None
-    caption = (
-        f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs, "
-        "hyper-parameters and code; a number is found by the names of method and calibrator. Read "
-        "an ECE together with accuracy, NLL and Brier score, which are in the other tables."
+    return grouped(
+        "published",
+        "Ours beside published numbers",
+        "Published numbers",
+        data.groups,
+        select,
+        lambda group, rows: [section(data.label(group), rows, BESIDE)],
+        caption,
     )
-    title = "Ours beside published numbers"
-    return Table("published", title, "Published numbers", caption, frame, formatted)
 
 
-def _beside(row: pd.Series) -> list[Cell]:
-    metric, ours, theirs = row["metric"], float(row["mean"]), float(row["published"])
-    spread = text.spread(metric, *row[["n_seeds", "std", "ci_low", "ci_high"]])
-    return [
-        words(row["method"]),
-        words(row["calibrator"]),
-        words(text.in_unit(metric) + (f" against {row['shift']}" if row["shift"] else "")),
-        whole(row["n_seeds"]),
-        Cell(text.format_metric(metric, ours), spread, sort=ours),
-        Cell(text.format_metric(metric, theirs), sort=theirs),
-        Cell(text.format_metric(metric, ours - theirs, signed=True), sort=ours - theirs),
-        words(row["published_source"]),
-    ]
+def _spread(row: pd.Series) -> str:
+    return text.spread(row["metric"], *row[["n_seeds", "std", "ci_low", "ci_high"]])
+
+
+def _value(row: pd.Series, value: float, spread: str = "", signed: bool = False) -> Cell:
+    return Cell(text.format_metric(row["metric"], value, signed), spread, sort=float(value))

@@ -13,8 +13,9 @@ from calgrid.report.table import (
     Columns,
     Section,
     Table,
-    by_group,
     calibrated_columns,
+    grouped,
+    number,
     section,
     words,
 )
@@ -47,13 +48,22 @@ def conformal(data: StudyData) -> Table | None:
             found.append(section(heading, part, columns))
         return found
 
-    frame, formatted = by_group(data.groups, lambda group: set_means(data, group), sections)
-    if frame.empty:
-        return None
+    return grouped(
+        "conformal",
+        "Conformal sets",
+        "Calibrators",
+        data.groups,
+        lambda group: set_means(data, group),
+        sections,
+        lambda frame: _caption(data, frame),
+    )
+
+
+def _caption(data: StudyData, frame: pd.DataFrame) -> str:
     n_threshold, covered = frame["n_threshold"].astype(int), 1.0 - frame["alpha"]
     # largest standard deviation over draws of the validation rows: that of Beta(k, n + 1 - k)
     deviation = math.sqrt((covered * (1.0 - covered) / (n_threshold + 2)).max())
-    caption = (
+    return (
         "Prediction sets after a calibrator, on the clean test split and, with the same "
         f"thresholds, on corruptions (mean over those of a severity); {captions.seeds(frame)}. ± "
         f"is the standard deviation over seeds; with one seed, brackets are {100 * data.level:g} % "
@@ -67,7 +77,6 @@ def conformal(data: StudyData) -> Table | None:
         "validation rows, so their numbers differ from those of other tables. SSCV: largest gap "
         "of the coverage among sets of similar size. CovGap: mean gap over classes."
     )
-    return Table("conformal", "Conformal sets", "Calibrators", caption, frame, formatted)
 
 
 def set_means(data: StudyData, group: Group) -> pd.DataFrame:
@@ -113,5 +122,4 @@ def _cell(row: pd.Series, metric: str) -> Cell:
         spread = f"± {std}"
     elif not math.isnan(row[f"{metric}_ci_low"]):
         spread = f"[{low}, {high}]"
-    value = row[f"{metric}_mean"]
-    return Cell(mean, spread, sort=None if math.isnan(value) else factor * float(value))
+    return number(factor * row[f"{metric}_mean"], mean, spread)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.report import captions, text
 from calgrid.report.study import UNCALIBRATED, StudyData
-from calgrid.report.table import Columns, Table, ratio_cell, seconds_cell, section, whole, words
+from calgrid.report.table import Columns, Table, number, seconds_cell, section, whole, words
 from calgrid.storage.schema import SETTING
 
 TITLES = {
@@ -90,7 +90,9 @@ def _columns(stage: str, data: StudyData) -> Columns:
     common: Columns = {
         "Seeds": lambda row: whole(row["n_seeds"]),
         "Seconds": lambda row: seconds_cell(row["seconds"], row["seconds_std"]),
-        f"Ratio to {data.baseline}": lambda row: ratio_cell(row["ratio_to_baseline"]),
+        f"Ratio to {data.baseline}": lambda row: number(
+            row["ratio_to_baseline"], f"{row['ratio_to_baseline']:.2f}"
+        ),
     }
     if data.is_single:
         names.pop("Method")

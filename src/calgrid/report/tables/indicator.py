@@ -1,5 +1,6 @@
 """Table of diagnostics of the indicator and the gate of FeDLaS."""
 
+import functools
 import math
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pandas as pd
 from calgrid.report import text
 from calgrid.report.histories import histories
 from calgrid.report.study import Group, StudyData
-from calgrid.report.table import Cell, Section, Table, whole, words
+from calgrid.report.table import Cell, Columns, Table, number, section, whole, words
 from calgrid.storage.schema import SETTING
 
 #: column of the history -> heading, factor, decimals
@@ -34,17 +35,18 @@ CAPTION = (
 
 def indicator(data: StudyData) -> Table | None:
     """Diagnostics of the last epoch of the methods that have them."""
-    header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
+    columns: Columns = {
+        "Method": lambda row: words(row["method"]),
+        "Seeds": lambda row: whole(row["n_seeds"]),
+    }
+    for name, (label, *_) in DIAGNOSTICS.items():
+        columns[label] = functools.partial(_cell, name=name)
     frames, sections = [], []
     for group in data.settings:
         rows = _means(data, group)
-        cells = []
-        for _, row in rows.iterrows():
-            numbers = [_cell(row, name) for name in DIAGNOSTICS]
-            cells.append([words(row["method"]), whole(row["n_seeds"]), *numbers])
-        if cells:
+        if len(rows):
             frames.append(rows)
-            sections.append(Section(data.label(group, checkpoint=False), header, cells))
+            sections.append(section(data.label(group, checkpoint=False), rows, columns))
     if not frames:
         return None
     frame = pd.concat(frames, ignore_index=True)
@@ -72,6 +74,4 @@ def _cell(row: pd.Series, name: str) -> Cell:
     _, factor, decimals = DIAGNOSTICS[name]
     mean, std = factor * row[f"{name}_mean"], factor * row[f"{name}_std"]
     spread = "" if math.isnan(std) else f"± {text.decimal(std, decimals)}"
-    return Cell(
-        text.decimal(mean, decimals), spread, sort=None if math.isnan(mean) else float(mean)
-    )
+    return number(mean, text.decimal(mean, decimals), spread)

@@ -12,8 +12,8 @@ from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.report.table import (
     Section,
     Table,
-    by_group,
     calibrated_columns,
+    grouped,
     metric_section,
     present,
     ranked,
@@ -61,85 +61,89 @@ def methods(data: StudyData) -> Table | None:
         found = metric_section(data.label(group), rows, metrics, lead, ties=tied)
         return [ranked(found, rows)]
 
-    frame, sections = by_group(data.groups, lambda group: data.test(group, [UNCALIBRATED]), section)
-    if frame.empty:
-        return None
-    caption = (
-        f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
+    return grouped(
+        "methods",
+        "Training-time methods, uncalibrated" if len(data.methods) > 1 else "Uncalibrated",
+        "Methods",
+        data.groups,
+        lambda group: data.test(group, [UNCALIBRATED]),
+        section,
+        lambda frame: (
+            f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
+            f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
+        ),
     )
-    title = "Training-time methods, uncalibrated" if len(data.methods) > 1 else "Uncalibrated"
-    return Table("methods", title, "Methods", caption, frame, sections)
 
 
 def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
     if set(data.calibrators) == {UNCALIBRATED}:
         return None
-    frame, sections = by_group(
-        data.groups, data.test, _calibrated(data, (*METRICS, *data.own_metrics))
+    several = len(data.methods) > 1
+    order = "Methods are sorted by their rank without calibration. " if several else ""
+    return _of_calibrators(
+        data,
+        "calibrators",
+        "Post-hoc calibrators",
+        (*METRICS, *data.own_metrics),
+        lambda frame: (
+            f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
+            f"{captions.seeds(frame)}. {captions.spread(data, frame)} "
+            f"{order}{captions.BEST_CALIBRATOR} {captions.ties(frame)} {captions.NULL}"
+        ),
     )
-    if frame.empty:
-        return None
-    order = "Methods are sorted by their rank without calibration. "
-    caption = (
-        f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} "
-        f"{order if len(data.methods) > 1 else ''}{captions.BEST_CALIBRATOR} "
-        f"{captions.ties(frame)} {captions.NULL}"
-    )
-    return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
 
 
 def parts(data: StudyData) -> Table | None:
     """Refinement and calibration parts of proper scores, and L_p errors."""
-    frame, sections = by_group(data.groups, data.test, _calibrated(data, PARTS))
-    if frame.empty:
-        return None
-    caption = (
-        f"Parts of the proper scores on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} The calibration part is what recalibration would gain, by "
-        "one temperature (NLL) or in bins of each class (Brier score); refinement is the rest. A "
-        "gain in refinement is one that no such recalibration gives. L1 and L2 errors of all "
-        "probabilities are what a temperature or isotonic maps, fitted on other images of the "
-        "split, find: bounds from below, negative by noise, of which none is best. "
-        f"{captions.BEST_CALIBRATOR} "
-        f"{captions.ties(frame)}"
+    return _of_calibrators(
+        data,
+        "parts",
+        "Refinement and calibration",
+        PARTS,
+        lambda frame: (
+            f"Parts of the proper scores on the {captions.test_split(data)}; "
+            f"{captions.seeds(frame)}. {captions.spread(data, frame)} The calibration part is what "
+            "recalibration would gain, by one temperature (NLL) or in bins of each class (Brier "
+            "score); refinement is the rest. A gain in refinement is one that no such "
+            "recalibration gives. L1 and L2 errors of all probabilities are what a temperature or "
+            "isotonic maps, fitted on other images of the split, find: bounds from below, negative "
+            f"by noise, of which none is best. {captions.BEST_CALIBRATOR} {captions.ties(frame)}"
+        ),
     )
-    title = "Refinement and calibration"
-    return Table("parts", title, "Calibrators", caption, frame, sections)
 
 
 def soft_labels(data: StudyData) -> Table | None:
     """Every method with every calibrator, on test splits with known truth."""
-
-    def judged(group: Group) -> pd.DataFrame:
-        rows = data.test(group)
-        return rows if present(rows, SOFT_METRICS) else rows.iloc[:0]
-
-    frame, sections = by_group(data.groups, judged, _calibrated(data, SOFT_COLUMNS))
-    if frame.empty:
-        return None
-    caption = (
-        f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} {TRUTH} {captions.BEST_CALIBRATOR} "
-        f"{captions.ties(frame)} {captions.NULL}"
+    judged = [group for group in data.groups if present(data.test(group), SOFT_METRICS)]
+    return _of_calibrators(
+        data,
+        "soft_labels",
+        "Distance to the truth about each image",
+        SOFT_COLUMNS,
+        lambda frame: (
+            f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
+            f"{captions.spread(data, frame)} {TRUTH} {captions.BEST_CALIBRATOR} "
+            f"{captions.ties(frame)} {captions.NULL}"
+        ),
+        judged,
     )
-    title = "Distance to the truth about each image"
-    return Table("soft_labels", title, "Calibrators", caption, frame, sections)
 
 
-def _calibrated(
-    data: StudyData, metrics: Sequence[str]
-) -> Callable[[Group, pd.DataFrame], list[Section]]:
-    """Function that makes the section of a group: every method with every calibrator."""
+def _of_calibrators(
+    data: StudyData,
+    id: str,
+    title: str,
+    metrics: Sequence[str],
+    caption: Callable[[pd.DataFrame], str],
+    groups: Sequence[Group] | None = None,
+) -> Table | None:
+    """Table of every method with every calibrator, of all groups by default."""
+    lead = calibrated_columns(data)
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
         tied = ties(data, group, rows, metrics, within="method")
-        return [
-            metric_section(
-                data.label(group), rows, metrics, calibrated_columns(data), "method", tied
-            )
-        ]
+        return [metric_section(data.label(group), rows, metrics, lead, "method", tied)]
 
-    return section
+    shown = data.groups if groups is None else groups
+    return grouped(id, title, "Calibrators", shown, data.test, section, caption)

@@ -13,7 +13,7 @@ from calgrid.report.table import (
     Columns,
     Section,
     Table,
-    by_group,
+    grouped,
     metric_cell,
     ranked,
     section,
@@ -32,7 +32,8 @@ def overview(data: StudyData) -> Table | None:
         found = data.test(group, [UNCALIBRATED])
         if found.empty:
             return found
-        for name, one in {"best": found[:1], "baseline": _of(found, data.baseline)}.items():
+        baseline = found[found["method"] == data.baseline]
+        for name, one in {"best": found[:1], "baseline": baseline}.items():
             for _, row in one.iterrows():
                 found = found.join(against(data, group, row, found).add_prefix(f"{name}_"))
         recipes = {}
@@ -57,25 +58,19 @@ def overview(data: StudyData) -> Table | None:
     def format(group: Group, found: pd.DataFrame) -> list[Section]:
         return [ranked(section(data.label(group), found, columns), found)]
 
-    frame, sections = by_group(data.groups, rows, format)
-    if frame.empty:
-        return None
-    brackets = ""
-    if frame["ece_debiased_ci_low"].notna().any():
-        brackets = f"Brackets: {100 * data.level:g} % intervals. "
-    caption = (
-        f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.RANKING} {brackets}The best recipe is the "
-        "calibrator, or none, with the lowest mean NLL on these test images among those that keep "
-        "the method's best accuracy, which favours it; not worse: the calibrator that is "
-        "not significantly worse, or the number of them, named in the CSV file. "
-        f"{captions.TESTED}"
-    )
-    return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
+    def caption(frame: pd.DataFrame) -> str:
+        known = frame["ece_debiased_ci_low"].notna().any()
+        brackets = f"Brackets: {100 * data.level:g} % intervals. " if known else ""
+        return (
+            f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
+            f"{captions.RANKING} {brackets}The best recipe is the calibrator, or none, with the "
+            "lowest mean NLL on these test images among those that keep the method's best "
+            "accuracy, which favours it; not worse: the calibrator that is not significantly "
+            "worse, or the number of them, named in the CSV file. "
+            f"{captions.TESTED}"
+        )
 
-
-def _of(rows: pd.DataFrame, method: str) -> pd.DataFrame:
-    return rows[rows["method"] == method]
+    return grouped("overview", "Methods at a glance", SUMMARY, data.groups, rows, format, caption)
 
 
 def _calibration(row: pd.Series) -> Cell:

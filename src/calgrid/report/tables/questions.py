@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.report import captions, text
 from calgrid.report.study import GROUP, Group, StudyData
-from calgrid.report.table import Cell, Section, Table, by_group, whole, words
+from calgrid.report.table import Cell, Section, Table, grouped, whole, words
 from calgrid.statistics.pairs import answers
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE, WORSE
 
@@ -52,12 +52,15 @@ def comparisons(data: StudyData) -> Table | None:
         cells = [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)]
         return [Section(data.label(group), header, cells)]
 
-    frame, formatted = by_group(
-        data.groups, lambda group: data.select(told, group).drop(columns=GROUP), sections
+    return grouped(
+        ID,
+        "Questions of the study",
+        "Methods",
+        data.groups,
+        lambda group: data.select(told, group).drop(columns=GROUP),
+        sections,
+        lambda frame: _caption(data, frame),
     )
-    if frame.empty:
-        return None
-    return Table(ID, "Questions of the study", "Methods", _caption(data, frame), frame, formatted)
 
 
 def _in_order(data: StudyData, metrics: Sequence[str], told: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Tables of mean ranks of methods and of calibrators over settings."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from calgrid.components.metrics import find_metric
 from calgrid.report import text
 from calgrid.report.settings import Kind, settings
 from calgrid.report.study import UNCALIBRATED, StudyData
-from calgrid.report.table import Cell, Section, Table, whole, words
+from calgrid.report.table import Cell, Columns, Table, number, section, whole, words
 from calgrid.statistics import improvements, mean_ranks, wilcoxon_holm, win_rates
 
 RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
@@ -59,9 +60,10 @@ def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table |
     frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
     if frame is None:
         return None
-    title = f"Mean ranks of {kind}s over settings"
-    section = _section(frame, kind, reference)
-    return Table(f"{kind}_ranks", title, f"{kind.capitalize()}s", caption, frame, [section])
+    title, compared = f"Mean ranks of {kind}s over settings", f"{kind.capitalize()}s"
+    heading = f"{compared} over {frame['n_settings'].iloc[0]} settings"
+    sections = [section(heading, frame, _columns(frame, kind, reference))]
+    return Table(f"{kind}_ranks", title, compared, caption, frame, sections)
 
 
 def _compare(
@@ -94,23 +96,29 @@ def _compare(
     return table.assign(kind=kind, reference=reference)
 
 
-def _section(part: pd.DataFrame, kind: str, reference: str) -> Section:
-    best = part.filter(regex="^rank_").min()
-    ranked = best.index.str.removeprefix("rank_").map(text.name) + " rank ↓"
-    header = [kind.capitalize(), "Settings", *ranked]
-    header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
-    header += ["NLL win rate (%) ↑", "NLL rating ↑"]
-    rows = []
-    for _, row in part.iterrows():
-        cells = [words(row["name"]), whole(row["n_settings"])]
-        for column, lowest in best.items():
-            rank = float(row[column])
-            cells.append(Cell(f"{rank:.2f}", bold=rank == lowest, sort=rank))
-        cells.append(Cell(text.p_value(row.get("p_holm", math.nan))))
-        cells += [_improvement(row, metric) for metric in IMPROVED]
-        cells += [_with_ends(row, "win_rate", 100), _with_ends(row, "rating", 1)]
-        rows.append(cells)
-    return Section(f"{kind.capitalize()}s over {part['n_settings'].iloc[0]} settings", header, rows)
+def _columns(frame: pd.DataFrame, kind: str, reference: str) -> Columns:
+    columns: Columns = {
+        kind.capitalize(): lambda row: words(row["name"]),
+        "Settings": lambda row: whole(row["n_settings"]),
+    }
+    for column, lowest in frame.filter(regex="^rank_").min().items():
+        heading = f"{text.name(str(column).removeprefix('rank_'))} rank ↓"
+        columns[heading] = functools.partial(_rank, column=column, lowest=lowest)
+    return {
+        **columns,
+        f"NLL against {reference}: Holm p": lambda row: words(
+            text.p_value(row.get("p_holm", math.nan))
+        ),
+        "NLL PHI ↑": lambda row: _improvement(row, "nll"),
+        "Brier PHI ↑": lambda row: _improvement(row, "brier"),
+        "NLL win rate (%) ↑": lambda row: _with_ends(row, "win_rate", 100),
+        "NLL rating ↑": lambda row: _with_ends(row, "rating", 1),
+    }
+
+
+def _rank(row: pd.Series, column: str, lowest: float) -> Cell:
+    rank = float(row[column])
+    return Cell(f"{rank:.2f}", bold=rank == lowest, sort=rank)
 
 
 def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
@@ -120,7 +128,5 @@ def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
 
 
 def _improvement(row: pd.Series, metric: str) -> Cell:
-    phi = float(row.get(f"phi_{metric}", math.nan))
-    if math.isnan(phi):
-        return Cell(text.NOTHING)
-    return Cell(f"{phi:.2f}", f"± {row[f'phi_reach_{metric}']:.2f}", sort=phi)
+    phi, reach = (float(row.get(f"phi_{part}{metric}", math.nan)) for part in ("", "reach_"))
+    return number(phi, f"{phi:.2f}", f"± {reach:.2f}")

@@ -8,8 +8,8 @@ from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.report.table import (
     Section,
     Table,
-    by_group,
     calibrated_columns,
+    grouped,
     metric_section,
     present,
     whole,
@@ -52,17 +52,22 @@ def shift(data: StudyData) -> Table | None:
             found.append(metric_section(heading, part, metrics, lead, "method"))
         return found
 
-    frame, formatted = by_group(data.groups, data.shift_means, sections)
-    if frame.empty:
-        return None
-    caption = (
-        "Every corruption at every severity is scored separately, images are never pooled; shown "
-        f"is the mean over the corruptions of one severity. {captions.over_seeds(frame)} "
-        f"{_names(data)} Calibrators were fitted on clean val unless their name says otherwise. "
-        f"{captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
-        f"are in the table of verdicts against {data.baseline}. {captions.NULL}"
+    return grouped(
+        "shift",
+        "Calibration under shift",
+        "Shift",
+        data.groups,
+        data.shift_means,
+        sections,
+        lambda frame: (
+            "Every corruption at every severity is scored separately, images are never pooled; "
+            "shown is the mean over the corruptions of one severity. "
+            f"{captions.over_seeds(frame)} {_names(data)} Calibrators were fitted on clean val "
+            f"unless their name says otherwise. {captions.BEST_CALIBRATOR} Verdicts on the mean "
+            f"over all severities are in the table of verdicts against {data.baseline}. "
+            f"{captions.NULL}"
+        ),
     )
-    return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
 
 
 def _names(data: StudyData) -> str:
@@ -96,19 +101,22 @@ def ood(data: StudyData) -> Table | None:
             found.append(metric_section(heading, part, OOD_METRICS, calibrated_columns(data)))
         return found
 
-    frame, formatted = by_group(data.groups, data.ood, sections)
-    if frame.empty:
-        return None
-    caption = (
-        "Detection of out-of-distribution images among clean test images by the largest "
-        f"probability or by the entropy; {captions.seeds(frame)}. {captions.spread(data, frame)} "
-        "AUROC: area under the ROC curve. FPR95: share of out-of-distribution images accepted at "
-        "the threshold that accepts 95 % of the test images; OOD positive: share of test images "
-        "rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
-        "best of its column."
+    return grouped(
+        "ood",
+        "Out-of-distribution detection",
+        "Out of distribution",
+        data.groups,
+        data.ood,
+        sections,
+        lambda frame: (
+            "Detection of out-of-distribution images among clean test images by the largest "
+            f"probability or by the entropy; {captions.seeds(frame)}. "
+            f"{captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: share of "
+            "out-of-distribution images accepted at the threshold that accepts 95 % of the test "
+            "images; OOD positive: share of test images rejected at the threshold that rejects 95 "
+            "% of the out-of-distribution images. Bold: best of its column."
+        ),
     )
-    title, category = "Out-of-distribution detection", "Out of distribution"
-    return Table("ood", title, category, caption, frame, formatted)
 
 
 def ood_scores(data: StudyData) -> Table | None:
@@ -116,8 +124,8 @@ def ood_scores(data: StudyData) -> Table | None:
 
     def select(group: Group) -> pd.DataFrame:
         rows = data.ood(group)
-        if rows.empty:
-            return rows
+        if not present(rows, OOD_NETWORK):
+            return pd.DataFrame()
         bare = rows[rows["calibrator"] == UNCALIBRATED]
         return bare.sort_values("shift", kind="stable")  # means over groups first
 
@@ -133,16 +141,19 @@ def ood_scores(data: StudyData) -> Table | None:
             found.append(metric_section(heading, rows, of_section, lead, "shift"))
         return found
 
-    frame, formatted = by_group(data.groups, select, sections)
-    if frame.empty or not present(frame, OOD_NETWORK):
-        return None
-    caption = (
-        "Detection of out-of-distribution images by uncalibrated networks, by largest probability, "
-        "entropy, largest logit (MaxLogit), energy of the logits, distance to a near training "
-        f"image (kNN) and virtual logit (ViM); {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} k of kNN is 50, but at most the training images of a "
-        "class. kNN and ViM need features of the training images (export_features: train). Bold: "
-        "best method of each set."
+    return grouped(
+        "ood_scores",
+        "Out-of-distribution scores",
+        "Out of distribution",
+        data.groups,
+        select,
+        sections,
+        lambda frame: (
+            "Detection of out-of-distribution images by uncalibrated networks, by largest "
+            "probability, entropy, largest logit (MaxLogit), energy of the logits, distance to a "
+            f"near training image (kNN) and virtual logit (ViM); {captions.seeds(frame)}. "
+            f"{captions.spread(data, frame)} k of kNN is 50, but at most the training images of a "
+            "class. kNN and ViM need features of the training images (export_features: train). "
+            "Bold: best method of each set."
+        ),
     )
-    title, category = "Out-of-distribution scores", "Out of distribution"
-    return Table("ood_scores", title, category, caption, frame, formatted)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.report import captions, text
 from calgrid.report.study import StudyData
-from calgrid.report.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
+from calgrid.report.table import Columns, Table, number, seconds_cell, section, whole, words
 from calgrid.storage.schema import SETTING
 
 KEYS = [*SETTING, "method"]
@@ -18,12 +18,25 @@ def training_time(data: StudyData) -> Table | None:
     frame = totals(data)
     if frame.empty:
         return None
-    seconds = ["First stage (s)", "Own (s)", "Total (s)", f"Ratio to {data.baseline}"]
-    header = ["Method", "First stage", "Seeds", *seconds, "Epochs", "Peak memory (MB)", "Device"]
+    columns: Columns = {
+        "Method": lambda row: words(row["method"]),
+        "First stage": lambda row: words(
+            row["first_stage"] if isinstance(row["first_stage"], str) else text.NOTHING
+        ),
+        "Seeds": lambda row: whole(row["n_seeds"]),
+        "First stage (s)": lambda row: seconds_cell(row["first_stage_seconds"]),
+        "Own (s)": lambda row: seconds_cell(row["own_seconds"]),
+        "Total (s)": lambda row: seconds_cell(row["seconds"], row["seconds_std"]),
+        f"Ratio to {data.baseline}": lambda row: number(
+            row["ratio_to_baseline"], f"{row['ratio_to_baseline']:.2f}"
+        ),
+        "Epochs": lambda row: words(_epochs(row) or text.NOTHING),
+        "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
+        "Device": lambda row: words(row["device_name"]),
+    }
     sections = []
     for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False):
-        cells = [_row(row) for _, row in rows.iterrows()]
-        sections.append(Section(f"{dataset}, {backbone}, protocol {protocol}", header, cells))
+        sections.append(section(f"{dataset}, {backbone}, protocol {protocol}", rows, columns))
     caption = (
         f"{captions.SECONDS} {captions.over_seeds(frame)} The "
         "total of a second stage includes its first stage, which is trained once for all its "
@@ -68,18 +81,6 @@ def totals(data: StudyData) -> pd.DataFrame:
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
 
 
-def _row(row: pd.Series) -> list[Cell]:
-    first = row["first_stage"] if isinstance(row["first_stage"], str) else ""
+def _epochs(row: pd.Series) -> str:
     epochs = row[["first_stage_epochs", "own_epochs"]].dropna()
-    return [
-        words(row["method"]),
-        words(first or text.NOTHING),
-        whole(row["n_seeds"]),
-        seconds_cell(row["first_stage_seconds"]),
-        seconds_cell(row["own_seconds"]),
-        seconds_cell(row["seconds"], row["seconds_std"]),
-        ratio_cell(row["ratio_to_baseline"]),
-        words(" + ".join(epochs.map("{:.0f}".format)) or text.NOTHING),
-        whole(row["peak_memory_mb"]),
-        words(row["device_name"]),
-    ]
+    return " + ".join(epochs.map("{:.0f}".format))

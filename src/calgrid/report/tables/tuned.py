@@ -13,8 +13,8 @@ from calgrid.report.table import (
     Cell,
     Section,
     Table,
-    by_group,
     calibrated_columns,
+    grouped,
     metric_section,
     words,
 )
@@ -90,14 +90,15 @@ def tuned(data: StudyData) -> Table | None:
     found = read_tuned(data)
     if found is None:
         return None
-    groups = found.summary[GROUP].drop_duplicates().itertuples(index=False)
-    frame, sections = by_group(
-        map(Group._make, groups),
+    return grouped(
+        "tuned",
+        "Tuned with an equal budget",
+        "Methods",
+        map(Group._make, found.summary[GROUP].drop_duplicates().itertuples(index=False)),
         lambda group: _rows(data, group, found),
         lambda group, rows: [_section(data, group, rows, found.baseline)],
+        lambda _: _caption(data, found),
     )
-    caption = _caption(data, found)
-    return Table("tuned", "Tuned with an equal budget", "Methods", caption, frame, sections)
 
 
 def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
