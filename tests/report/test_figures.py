@@ -427,11 +427,21 @@ def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(bu
         assert ("its refinement (nats)" in labels) == (not left_out)
 
 
-def test_the_first_picture_of_the_readme_is_what_its_command_draws(tmp_path):
-    assets = Path(__file__).parents[2] / "docs/assets"
-    subprocess.run([sys.executable, assets / "picture.py", tmp_path], check=True)
-    with (
-        Image.open(tmp_path / "reliability.png") as drawn,
-        Image.open(assets / "reliability.png") as kept,
-    ):
-        assert np.array_equal(np.asarray(drawn), np.asarray(kept))
+@pytest.mark.parametrize(
+    "command",
+    [
+        "assets/picture.py",
+        "cifar10/figure.py",
+        "gpu/figure.py",
+        "photographs/figure.py",
+        "published_networks/figure.py",
+    ],
+)
+def test_pictures_of_the_documents_are_what_their_commands_draw(command, tmp_path):
+    script = Path(__file__).parents[2] / "docs" / command
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+    drawn = list(tmp_path.iterdir())
+    assert drawn
+    for path in drawn:
+        with Image.open(path) as new, Image.open(script.parent / path.name) as kept:
+            assert np.array_equal(np.asarray(new), np.asarray(kept))
