@@ -7,7 +7,7 @@ from calgrid.report import captions, text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import style
 from calgrid.report.study import UNCALIBRATED, Group, StudyData
-from calgrid.report.tables.training_time import totals
+from calgrid.report.tables.costs import totals
 from calgrid.storage.schema import SETTING
 
 

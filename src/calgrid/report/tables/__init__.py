@@ -19,7 +19,6 @@ from calgrid.report.tables import (
     questions,
     ranks,
     shift,
-    training_time,
     tuned,
 )
 
@@ -47,7 +46,7 @@ TABLES: tuple[Builder, ...] = (
     shift.ood_scores,
     conformal.conformal,
     costs.costs,
-    training_time.training_time,
+    costs.training_time,
     comparison.published,
     indicator.indicator,
 )
