@@ -104,7 +104,7 @@ def steps(scores: Array, cuts: Array, values: Array) -> Array:
     return look_up(values, bin_of(cuts, scores))
 
 
-def lines(scores: Array, points: Array, values: Array) -> Array:
+def lines(scores: Array, points: Array, values: Array, /) -> Array:
     """Return functions that are linear between ascending points and constant outside, as
     ``np.interp``; points and values are ``(P,)``, or ``(C, P)`` as in :func:`bin_of`.
     """

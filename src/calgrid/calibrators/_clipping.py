@@ -25,9 +25,7 @@ class Clipping(SoftmaxCalibrator):
     #: minimum accuracy, as a share of that without clipping
     kept_accuracy: ClassVar[float]
 
-    def __init__(self, *, criterion: Literal["ece", "nll"] = "ece") -> None:
-        super().__init__()
-        self.criterion = criterion
+    criterion: Literal["ece", "nll"] = "ece"
 
     def _search(self, clipped: Callable[[float], Array], labels: Labels, coarse: Array) -> History:
         """Set ``threshold`` to the best of ascending ``coarse`` ones and of finer ones, infinite if

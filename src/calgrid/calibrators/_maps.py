@@ -29,7 +29,7 @@ class TopLabelMap(Calibrator):
     """
 
     #: :func:`~calgrid.calibrators._binning.steps` or :func:`~calgrid.calibrators._binning.lines`
-    function: Callable[[Array, Array, Array], Array] = staticmethod(lines)
+    function = staticmethod(lines)
     points: Array
     accuracy: Array
 
@@ -46,7 +46,7 @@ class OneVsAllMap(Calibrator):
     """
 
     #: :func:`~calgrid.calibrators._binning.steps` or :func:`~calgrid.calibrators._binning.lines`
-    function: Callable[[Array, Array, Array], Array] = staticmethod(lines)
+    function = staticmethod(lines)
     #: fits the function of one class: scores ``(N,)`` and its samples -> points and values
     fit_map: Callable[[Array, Mask], tuple[Array, Array]]
     #: entry of ``fit_history`` for the number of values of all functions, if any

@@ -231,33 +231,18 @@ class FullBatchNetwork(TemperatureNetwork):
 
     scale_free = True
 
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        objective: Literal[
-            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
-        ] = "charbonnier",
-        sigma: float = 0.05,
-        delta: float = 1e-3,
-        alpha: float = 0.05,
-        learning_rate: float = 5e-3,
-        max_epochs: int = 2000,
-        patience: int = 200,
-        min_delta: float = 1e-4,
-        trace: bool = False,
-    ) -> None:
-        super().__init__()
-        self.seed = seed
-        self.objective = objective
-        self.sigma = sigma
-        self.delta = delta
-        self.alpha = alpha
-        self.learning_rate = learning_rate
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.min_delta = min_delta
-        self.trace = trace
+    seed: int = 0
+    objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = (
+        "charbonnier"
+    )
+    sigma: float = 0.05
+    delta: float = 1e-3
+    alpha: float = 0.05
+    learning_rate: float = 5e-3
+    max_epochs: int = 2000
+    patience: int = 200
+    min_delta: float = 1e-4
+    trace: bool = False
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         """Return initial weights ``(P,)``, and entries for the history; T is near that of

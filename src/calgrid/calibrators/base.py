@@ -39,7 +39,7 @@ from calgrid.calibrators._validation import (
 )
 from calgrid.class_names import shown_names
 from calgrid.components.plugins import shown
-from calgrid.components.registry import errors_of, parameters_of
+from calgrid.components.registry import errors_of, parameters_of, set_options
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.metrics import Output
 from calgrid.optional import say_extra
@@ -117,7 +117,8 @@ class Calibrator(ABC):
     #: if True, a class whose logit is -inf keeps the probability that the map gives it
     maps_impossible: ClassVar[bool] = False
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        set_options(self, options)
         self.fit_history: dict[str, Any] = {}
         self.fit_seconds: float | None = None
         self.n_classes: int | None = None

@@ -256,21 +256,11 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
     keep_accuracy : reject temperatures that lower the accuracy on the validation samples.
     """
 
-    def __init__(
-        self,
-        *,
-        low: float = 0.5,
-        high: float = 5.0,
-        sweeps: int = 5,
-        n_bins: int = 15,
-        keep_accuracy: bool = True,
-    ) -> None:
-        super().__init__()
-        self.low = low
-        self.high = high
-        self.sweeps = sweeps
-        self.n_bins = n_bins
-        self.keep_accuracy = keep_accuracy
+    low: float = 0.5
+    high: float = 5.0
+    sweeps: int = 5
+    n_bins: int = 15
+    keep_accuracy: bool = True
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

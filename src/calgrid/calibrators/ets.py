@@ -151,9 +151,7 @@ class EnsembleTemperatureScaling(Calibrator):
         highest likelihood.
     """
 
-    def __init__(self, *, objective: Literal["mse", "nll"] = "mse") -> None:
-        super().__init__()
-        self.objective = objective
+    objective: Literal["mse", "nll"] = "mse"
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -166,23 +166,12 @@ class GroupTemperatureScaling(Calibrator):
 
     scale_free = True
 
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        n_partitions: int = 20,
-        n_groups: int = 2,
-        penalty: float = 0.1,
-        held_out: float = 0.5,
-        min_group: int = 50,
-    ) -> None:
-        super().__init__()
-        self.seed = seed
-        self.n_partitions = n_partitions
-        self.n_groups = n_groups
-        self.penalty = penalty
-        self.held_out = held_out
-        self.min_group = min_group
+    seed: int = 0
+    n_partitions: int = 20
+    n_groups: int = 2
+    penalty: float = 0.1
+    held_out: float = 0.5
+    min_group: int = 50
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         """Return the parameters ``(P,)`` of one group's calibrator, and the warnings of its fit."""

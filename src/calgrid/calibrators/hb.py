@@ -42,17 +42,9 @@ class TopLabelHistogramBinning(TopLabelMap):
 
     function = staticmethod(steps)
 
-    def __init__(
-        self,
-        *,
-        n_bins: int = 15,
-        spacing: Literal["quantile", "width"] = "quantile",
-        prior_count: float = 2.0,
-    ) -> None:
-        super().__init__()
-        self.n_bins = n_bins
-        self.spacing = spacing
-        self.prior_count = prior_count
+    n_bins: int = 15
+    spacing: Literal["quantile", "width"] = "quantile"
+    prior_count: float = 2.0
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

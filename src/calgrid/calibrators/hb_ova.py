@@ -43,17 +43,9 @@ class HistogramBinning(OneVsAllMap):
 
     function = staticmethod(steps)
 
-    def __init__(
-        self,
-        *,
-        n_bins: int = 15,
-        spacing: Literal["quantile", "width"] = "width",
-        prior_count: float = 2.0,
-    ) -> None:
-        super().__init__()
-        self.n_bins = n_bins
-        self.spacing = spacing
-        self.prior_count = prior_count
+    n_bins: int = 15
+    spacing: Literal["quantile", "width"] = "width"
+    prior_count: float = 2.0
 
     def fit_map(self, scores: Array, hits: Mask) -> tuple[Array, Array]:
         """Return cuts and values for the scores ``(N,)`` of one class, and its samples."""

@@ -103,10 +103,8 @@ class InformationMaximizingBinning(Calibrator):
     prior_count : s, the weight of the uncalibrated probability in samples.
     """
 
-    def __init__(self, *, n_bins: int = 15, prior_count: float = 2.0) -> None:
-        super().__init__()
-        self.n_bins = n_bins
-        self.prior_count = prior_count
+    n_bins: int = 15
+    prior_count: float = 2.0
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

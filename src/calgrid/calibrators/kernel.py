@@ -68,9 +68,7 @@ class KernelCalibration(Calibrator):
     bandwidth : h; None for that of CalArena, ``N^(-2 / (K + 3))``.
     """
 
-    def __init__(self, *, bandwidth: float | None = None) -> None:
-        super().__init__()
-        self.bandwidth = bandwidth
+    bandwidth: float | None = None
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -163,9 +163,7 @@ class MatrixScalingOdir(SoftmaxCalibrator):
     #: penalty of the diagonal
     diagonal = 0.0
 
-    def __init__(self, *, strength: float | None = None) -> None:
-        super().__init__()
-        self.strength = strength
+    strength: float | None = None
 
     def _inputs(self, logits: Array) -> tuple[Array, Mask | None]:
         """Return the finite inputs z ``(N, K)`` of the matrix, and which classes are impossible."""

@@ -55,17 +55,9 @@ class ProximityBinMeanShift(Calibrator):
     n_neighbours : number of nearest validation samples that define the proximity.
     """
 
-    def __init__(
-        self,
-        *,
-        base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm",
-        n_bins: int = 5,
-        n_neighbours: int = 10,
-    ) -> None:
-        super().__init__()
-        self.base = base
-        self.n_bins = n_bins
-        self.n_neighbours = n_neighbours
+    base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm"
+    n_bins: int = 5
+    n_neighbours: int = 10
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

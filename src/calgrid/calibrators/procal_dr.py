@@ -83,9 +83,7 @@ class ProximityDensityRatio(Calibrator):
     n_neighbours : number of nearest validation samples that define the proximity.
     """
 
-    def __init__(self, *, n_neighbours: int = 10) -> None:
-        super().__init__()
-        self.n_neighbours = n_neighbours
+    n_neighbours: int = 10
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -2,7 +2,7 @@
 logits.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from calgrid.calibrators._probabilities import Array, Labels
 from calgrid.calibrators._temperature_network import (
@@ -58,16 +58,8 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     #: temperatures below 0.025 occur only for separable data
     tabulated = (1.0 / T_MAX, 40.0)
 
-    def __init__(
-        self,
-        *,
-        objective: Literal[
-            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
-        ] = "brier",
-        learning_rate: float = 2e-4,
-        **options: Any,
-    ) -> None:
-        super().__init__(objective=objective, learning_rate=learning_rate, **options)
+    objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "brier"
+    learning_rate: float = 2e-4
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         parameters, history = super()._start(logits, labels)

@@ -61,19 +61,10 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     tabulated = (1e-3, 1e3)
     floor, ceiling = T_BOUNDS
 
-    def __init__(
-        self,
-        *,
-        seed: int = 0,
-        learning_rate: float = 5e-5,
-        batch_size: int = 1000,
-        steps: int = 100_000,
-    ) -> None:
-        super().__init__()
-        self.seed = seed
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.steps = steps
+    seed: int = 0
+    learning_rate: float = 5e-5
+    batch_size: int = 1000
+    steps: int = 100_000
 
     def _scaled(self, logits: Array) -> Array:
         xp = namespace(logits)

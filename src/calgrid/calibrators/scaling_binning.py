@@ -43,9 +43,7 @@ class ScalingBinning(TopLabelMap):
 
     function = staticmethod(steps)
 
-    def __init__(self, *, n_bins: int = 10) -> None:
-        super().__init__()
-        self.n_bins = n_bins
+    n_bins: int = 10
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -182,9 +182,7 @@ class SmoothingSplineOneVsAll(Calibrator):
     n_knots : knots at equal ranks, for each class.
     """
 
-    def __init__(self, *, n_knots: int = 10) -> None:
-        super().__init__()
-        self.n_knots = n_knots
+    n_knots: int = 10
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -49,9 +49,7 @@ class SplineCalibration(TopLabelMap):
     n_knots : knots of the spline, equally spaced over [0, 1].
     """
 
-    def __init__(self, *, n_knots: int = 6) -> None:
-        super().__init__()
-        self.n_knots = n_knots
+    n_knots: int = 6
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -41,9 +41,7 @@ class StructuredVectorScaling(SoftmaxCalibrator):
     scale_free = True
     maps_impossible = True
 
-    def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__()
-        self.ridge = ridge
+    ridge: float = 1.0
 
     def _start(self, n_classes: int) -> tuple[Array, Array]:
         """Return the identity map and the penalties of its entries, without the factor ``ridge /

@@ -64,9 +64,7 @@ class TemperatureByGrid(SoftmaxCalibrator):
     n_bins : bins of the ECE.
     """
 
-    def __init__(self, *, n_bins: int = 15) -> None:
-        super().__init__()
-        self.n_bins = n_bins
+    n_bins: int = 15
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -49,21 +49,10 @@ class ObjectiveTemperature(TemperatureScaling):
     alpha : label smoothing of ``ls``.
     """
 
-    def __init__(
-        self,
-        *,
-        objective: Literal[
-            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
-        ] = "brier",
-        sigma: float = 0.05,
-        delta: float = 1e-3,
-        alpha: float = 0.05,
-    ) -> None:
-        super().__init__()
-        self.objective = objective
-        self.sigma = sigma
-        self.delta = delta
-        self.alpha = alpha
+    objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "brier"
+    sigma: float = 0.05
+    delta: float = 1e-3
+    alpha: float = 0.05
 
     def _search(self, logits: Array, labels: Labels) -> TemperatureFit:
         if self.objective == "nll":

@@ -136,8 +136,7 @@ def register(
 class Description:
     """A component as declared in its file.
 
-    Hyper-parameters are the keyword-only arguments of ``__init__``, with their defaults and
-    annotations; ``limits`` of ``@register`` has their ranges.
+    Hyper-parameters: see :func:`parameters_of`; ``limits`` of ``@register`` has their ranges.
     """
 
     id: str
@@ -250,21 +249,42 @@ def _check_facts(kind: str, facts: Options, where: str) -> None:
 
 
 def parameters_of(component: type) -> dict[str, inspect.Parameter]:
-    """Keyword-only parameters of the constructor of a class.
+    """Hyper-parameters of a class: its annotated attributes with a default, unless their names
+    begin with ``_`` or they are a ``ClassVar``, or the keyword-only parameters of its constructor.
 
-    A class without a constructor inherits that of its base; ``**`` adds the remaining parameters of
-    the base.
+    ``**`` of a constructor adds those of the base. A class without a constructor has those of its
+    base, and attributes only below a base whose constructor has ``**``.
     """
     parameters: dict[str, inspect.Parameter] = {}
-    for base in inspect.getmro(component):
+    fields: dict[str, inspect.Parameter] = {}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    for base in inspect.getmro(component)[:-1]:  # without object
         if "__init__" not in vars(base):
+            own = {}
+            for name, annotation in inspect.get_annotations(base).items():
+                default = vars(base).get(name, inspect.Parameter.empty)
+                is_default = default is not inspect.Parameter.empty
+                if is_default and name[0] != "_" and "ClassVar" not in str(annotation):
+                    own[name] = inspect.Parameter(
+                        name, kind, default=default, annotation=annotation
+                    )
+            fields = {**own, **fields}
             continue
         signature = inspect.signature(vars(base)["__init__"]).parameters.values()
-        own = [each for each in signature if each.kind is each.KEYWORD_ONLY]
-        parameters = {**{each.name: each for each in own}, **parameters}
+        own = {each.name: each for each in signature if each.kind is kind}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature):
-            break
+            return {**own, **parameters}
+        parameters, fields = {**own, **fields, **parameters}, {}
     return parameters
+
+
+def set_options(component: object, options: Options) -> None:
+    """Set hyper-parameters of a component as attributes; TypeError for one that it has not."""
+    known = set().union(*map(inspect.get_annotations, type(component).mro()))
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"{type(component).__name__} has no hyper-parameter '{name}'.")
+        setattr(component, name, value)
 
 
 def _meanings(component: type) -> dict[str, str]:

@@ -10,6 +10,9 @@ from typing import Any
 from calgrid.components import plugins
 from calgrid.errors import ConfigError
 
+#: name under which :func:`declarations` has the imports that nothing in the file uses
+IMPORTS = "__imports__"
+
 
 def parse(content: bytes, where: str) -> ast.Module:
     """Return the syntax tree of a file's content; ConfigError with the name ``where`` if it is not
@@ -52,12 +55,14 @@ def declarations(module: str) -> dict[str, Any]:
     """
     path = plugins.locate(module)
     where = plugins.shown(module)
-    namespace = {"__name__": module, "__builtins__": {"__build_class__": builtins.__build_class__}}
     imports: dict[str, tuple[str, str]] = {}
+    namespace: dict[str, Any] = {"__name__": module, IMPORTS: imports}
+    namespace["__builtins__"] = {"__build_class__": builtins.__build_class__}
     failed: dict[str, tuple[int | None, Exception]] = {}
     tree = parse(path.read_bytes() if path else b"", where)
-    # imports for annotations stand under ``if TYPE_CHECKING:``
-    parts = [node.body if isinstance(node, ast.If) else [node] for node in tree.body]
+    # imports also stand under ``if TYPE_CHECKING:`` and ``with say_extra():``
+    blocks = (ast.If, ast.With)
+    parts = [node.body if isinstance(node, blocks) else [node] for node in tree.body]
     for node in itertools.chain(*parts):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -79,8 +84,9 @@ def declarations(module: str) -> dict[str, Any]:
             line, reason = failed.get(getattr(error, "name", ""), (line, error))
             if not isinstance(statement, ast.Assign) and statement.decorator_list:
                 raise ConfigError(
-                    f"{where}, line {line}: @register and defaults of __init__ must be literals or "
-                    f"constants, as they are read without importing the file ({reason})."
+                    f"{where}, line {line}: @register and defaults of hyper-parameters must be "
+                    "literals or constants, as they are read without importing the file "
+                    f"({reason})."
                 ) from error
             if isinstance(statement, ast.Assign):
                 failed[ast.unparse(statement.targets[0])] = (line, reason)
@@ -93,8 +99,10 @@ def _imported(module: str, name: str) -> Any:
     """Return what an import gives a name."""
     if module.startswith(f"{__package__}."):
         return getattr(importlib.import_module(module), name)
-    empty = type(name, (), {})
-    return empty if plugins.locate(module) is None else declarations(module).get(name, empty)
+    known = {} if plugins.locate(module) is None else declarations(module)
+    if name in known.get(IMPORTS, ()):  # a package that names the content of its modules
+        return _imported(*known[IMPORTS][name])
+    return known.get(name, type(name, (), {}))
 
 
 def _reduced(node: ast.stmt) -> ast.Assign | ast.ClassDef | ast.FunctionDef | None:
@@ -109,11 +117,16 @@ def _reduced(node: ast.stmt) -> ast.Assign | ast.ClassDef | ast.FunctionDef | No
     body: list[ast.stmt] = [ast.Expr(ast.Constant(ast.get_docstring(node) or ""))]
     if isinstance(node, ast.FunctionDef):
         return ast.FunctionDef(node.name, _keyword_only(node.args), body, marks) if marks else None
-    for method in node.body:
-        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-            parameters = _keyword_only(method.args)
-            body.append(ast.FunctionDef("__init__", parameters, [ast.Pass()], []))
-    bases: list[ast.expr] = [base for base in node.bases if isinstance(base, ast.Name)]
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+            body.append(ast.FunctionDef("__init__", _keyword_only(part.args), [ast.Pass()], []))
+        elif isinstance(part, ast.AnnAssign) and part.value is not None:
+            text = ast.Constant(ast.unparse(part.annotation))
+            is_called = any(isinstance(each, ast.Call) for each in ast.walk(part.value))
+            if marks or not is_called:  # a base may compute what is no hyper-parameter
+                body.append(ast.AnnAssign(part.target, text, part.value, part.simple))
+    plain = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    bases: list[ast.expr] = [base for base in plain if isinstance(base, ast.Name)]
     return ast.ClassDef(node.name, bases, [], body, marks)
 
 

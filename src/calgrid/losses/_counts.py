@@ -1,5 +1,7 @@
 """Losses that need the number of training images of each class."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -16,8 +18,8 @@ class ClassCounts(Loss):
 
     counts: Tensor
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes)
+    def __init__(self, num_classes: int, **options: Any) -> None:
+        super().__init__(num_classes, **options)
         ones = torch.ones(num_classes, dtype=torch.int64)
         # no state: the same at each start of a training
         self.register_buffer("counts", ones, persistent=False)

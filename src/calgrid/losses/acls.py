@@ -46,22 +46,11 @@ class ACLS(Loss):
         M - min (paper, also without the stop-gradient).
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        alpha: float = 0.1,
-        margin: float = 6.0,
-        lambda_pos: float = 1.0,
-        lambda_neg: float = 0.1,
-        pos_gap: Literal["raw", "maxmin"] = "raw",
-    ) -> None:
-        super().__init__(num_classes)
-        self.alpha = alpha
-        self.margin = margin
-        self.lambda_pos = lambda_pos
-        self.lambda_neg = lambda_neg
-        self.pos_gap = pos_gap
+    alpha: float = 0.1
+    margin: float = 6.0
+    lambda_pos: float = 1.0
+    lambda_neg: float = 0.1
+    pos_gap: Literal["raw", "maxmin"] = "raw"
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -54,8 +54,9 @@ class Loss(nn.Module):
 
     registered: Mapping[str, Any] = {}
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: int, **options: Any) -> None:
         super().__init__()
+        registry.set_options(self, options)
         if num_classes < 2:
             raise ConfigError(
                 f"loss '{self.id}': num_classes must be at least 2, got {num_classes}."

@@ -29,10 +29,8 @@ class BrierWeightedGradients(Loss):
     norm : order of the norm, 1 or 2.
     """
 
-    def __init__(self, num_classes: int, *, gamma: float = 1.0, norm: Literal[1, 2] = 1) -> None:
-        super().__init__(num_classes)
-        self.gamma = gamma
-        self.norm = norm
+    gamma: float = 1.0
+    norm: Literal[1, 2] = 1
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

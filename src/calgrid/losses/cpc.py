@@ -37,10 +37,8 @@ class PairwiseConstraints(Loss):
     lambda_d, lambda_e : weights of the two terms, at least 0.
     """
 
-    def __init__(self, num_classes: int, *, lambda_d: float = 0.1, lambda_e: float = 1.0) -> None:
-        super().__init__(num_classes)
-        self.lambda_d = lambda_d
-        self.lambda_e = lambda_e
+    lambda_d: float = 0.1
+    lambda_e: float = 1.0
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

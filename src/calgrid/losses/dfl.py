@@ -37,9 +37,7 @@ class DualFocalLoss(Loss):
     gamma : exponent, at least 0; 0 is cross-entropy.
     """
 
-    def __init__(self, num_classes: int, *, gamma: float = 5.0) -> None:
-        super().__init__(num_classes)
-        self.gamma = gamma
+    gamma: float = 5.0
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

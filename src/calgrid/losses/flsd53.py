@@ -28,18 +28,9 @@ class SampleDependentFocalLoss(Loss):
     threshold : in [0, 1].
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        gamma: float = 3.0,
-        gamma_hard: float = 5.0,
-        threshold: float = 0.2,
-    ) -> None:
-        super().__init__(num_classes)
-        self.gamma = gamma
-        self.gamma_hard = gamma_hard
-        self.threshold = threshold
+    gamma: float = 3.0
+    gamma_hard: float = 5.0
+    threshold: float = 0.2
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

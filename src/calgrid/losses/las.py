@@ -35,10 +35,8 @@ class LabelAwareSmoothing(ClassCounts):
     eps_tail : smoothing of the rarest class, in [0, 1].
     """
 
-    def __init__(self, num_classes: int, *, eps_head: float = 0.3, eps_tail: float = 0.0) -> None:
-        super().__init__(num_classes)
-        self.eps_head = eps_head
-        self.eps_tail = eps_tail
+    eps_head: float = 0.3
+    eps_tail: float = 0.0
 
     @property
     def smoothing(self) -> Tensor:

@@ -29,9 +29,7 @@ class LogitNorm(Loss):
     tau : temperature of the normalised logits, above 0.
     """
 
-    def __init__(self, num_classes: int, *, tau: float = 0.04) -> None:
-        super().__init__(num_classes)
-        self.tau = tau
+    tau: float = 0.04
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -27,9 +27,7 @@ class LabelSmoothing(Loss):
     alpha : smoothing, in [0, 1].
     """
 
-    def __init__(self, num_classes: int, *, alpha: float = 0.05) -> None:
-        super().__init__(num_classes)
-        self.alpha = alpha
+    alpha: float = 0.05
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

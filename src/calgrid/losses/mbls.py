@@ -31,10 +31,8 @@ class MarginLabelSmoothing(Loss):
     lambda_ : weight of the penalty, at least 0.
     """
 
-    def __init__(self, num_classes: int, *, margin: float = 6.0, lambda_: float = 0.1) -> None:
-        super().__init__(num_classes)
-        self.margin = margin
-        self.lambda_ = lambda_
+    margin: float = 6.0
+    lambda_: float = 0.1
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

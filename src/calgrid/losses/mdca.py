@@ -26,10 +26,8 @@ class FocalMDCA(Loss):
     gamma : focal exponent, at least 0.
     """
 
-    def __init__(self, num_classes: int, *, beta: float = 1.0, gamma: float = 1.0) -> None:
-        super().__init__(num_classes)
-        self.beta = beta
-        self.gamma = gamma
+    beta: float = 1.0
+    gamma: float = 1.0
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

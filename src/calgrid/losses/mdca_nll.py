@@ -24,9 +24,7 @@ class CrossEntropyMDCA(Loss):
     beta : weight of the gap, at least 0.
     """
 
-    def __init__(self, num_classes: int, *, beta: float = 1.0) -> None:
-        super().__init__(num_classes)
-        self.beta = beta
+    beta: float = 1.0
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -25,9 +25,7 @@ class MMCE(Loss):
     lambda_ : weight of the calibration error, at least 0.
     """
 
-    def __init__(self, num_classes: int, *, lambda_: float = 1.0) -> None:
-        super().__init__(num_classes)
-        self.lambda_ = lambda_
+    lambda_: float = 1.0
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

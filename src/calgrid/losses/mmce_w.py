@@ -37,12 +37,8 @@ class WeightedMMCE(Loss):
     norm : scaling of the blocks, ``code`` or ``paper``.
     """
 
-    def __init__(
-        self, num_classes: int, *, lambda_: float = 2.0, norm: Literal["code", "paper"] = "code"
-    ) -> None:
-        super().__init__(num_classes)
-        self.lambda_ = lambda_
-        self.norm = norm
+    lambda_: float = 2.0
+    norm: Literal["code", "paper"] = "code"
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

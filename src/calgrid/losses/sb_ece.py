@@ -34,18 +34,9 @@ class SoftBinnedECE(Loss):
         is ``T = 1 / (log(f) num_bins^2)``.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        lambda_: float = 1.0,
-        num_bins: int = 15,
-        temperature: float = 0.01,
-    ) -> None:
-        super().__init__(num_classes)
-        self.lambda_ = lambda_
-        self.num_bins = num_bins
-        self.temperature = temperature
+    lambda_: float = 1.0
+    num_bins: int = 15
+    temperature: float = 0.01
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

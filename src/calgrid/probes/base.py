@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calgrid.backbones.base import Network
+from calgrid.components.registry import set_options
 from calgrid.datasets import Prepared
 from calgrid.procedures.masked_linear import MaskedLinear
 from calgrid.procedures.second_stage import FrozenFeatures
@@ -147,9 +148,12 @@ class Subject:
 
 
 class Probe:
-    """Base class of probes. Options are the keyword arguments of ``__init__``."""
+    """Base class of probes."""
 
     registered: Mapping[str, Any] = {}
+
+    def __init__(self, **options: Any) -> None:
+        set_options(self, options)
 
     @abstractmethod
     def measure(self, subject: Subject) -> pd.DataFrame:

@@ -67,17 +67,11 @@ class MarginAttack(Probe):
     seed : seed of the sample.
     """
 
-    def __init__(
-        self,
-        *,
-        samples: int = 500,
-        eps_max: float = 0.5,
-        steps: int = 21,
-        bisections: int = 10,
-        seed: int = 0,
-    ) -> None:
-        self.samples, self.seed = samples, seed
-        self.eps_max, self.steps, self.bisections = eps_max, steps, bisections
+    samples: int = 500
+    eps_max: float = 0.5
+    steps: int = 21
+    bisections: int = 10
+    seed: int = 0
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per image."""

@@ -53,16 +53,11 @@ class MaskedInference(Probe):
     bins : number of equal-width bins of calibration errors. seed : seed of the random masks.
     """
 
-    def __init__(
-        self,
-        *,
-        ratios: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        draws: int = 3,
-        batch: int = 128,
-        bins: int = 15,
-        seed: int = 0,
-    ) -> None:
-        self.ratios, self.draws, self.batch, self.bins, self.seed = ratios, draws, batch, bins, seed
+    ratios: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    draws: int = 3
+    batch: int = 128
+    bins: int = 15
+    seed: int = 0
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per mode, ratio and draw."""

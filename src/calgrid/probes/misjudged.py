@@ -42,8 +42,8 @@ class Misjudged(Probe):
     class_names : names of all classes in order; None uses numbers.
     """
 
-    def __init__(self, *, images: int = 8, class_names: Sequence[str] | None = None) -> None:
-        self.images, self.class_names = images, class_names
+    images: int = 8
+    class_names: Sequence[str] | None = None
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per image.

@@ -31,8 +31,7 @@ class FeatureProfiles(Probe):
     images : number of images per group easy and hard; at most half of the test split.
     """
 
-    def __init__(self, *, images: int = 100) -> None:
-        self.images = images
+    images: int = 100
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per group and rank."""

@@ -32,10 +32,8 @@ class RankMixup(Procedure):
     #: mixtures of a step, each with a weight and partners of its own
     mixtures: ClassVar[int]
 
-    def __init__(self, *, alpha: float = 2.0, lambda_: float = 0.1) -> None:
-        super().__init__()
-        self.alpha = alpha
-        self.lambda_ = lambda_
+    alpha: float = 2.0
+    lambda_: float = 0.1
 
     @abstractmethod
     def ranking(self, logits: Tensor, mixed: Tensor, weights: Tensor) -> Tensor:

@@ -42,10 +42,8 @@ class CutMix(MixedPairs):
         the official commands.
     """
 
-    def __init__(self, *, alpha: float = 1.0, probability: float = 0.5) -> None:
-        super().__init__()
-        self.alpha = alpha
-        self.probability = probability
+    alpha: float = 1.0
+    probability: float = 0.5
 
     def mixture(self, batch: Batch) -> tuple[Tensor, float, Tensor] | None:
         """Return images with a rectangle of their partners."""

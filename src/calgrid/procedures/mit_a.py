@@ -29,8 +29,7 @@ class MixupInferenceAll(MixupInferenceLast):
     margin : minimum difference of the two weights, in [0, 1).
     """
 
-    def __init__(self, *, alpha: float = 0.5, margin: float = 0.5) -> None:
-        super().__init__(alpha=alpha, margin=margin)
+    alpha: float = 0.5
 
     def units(self, model: Backbone) -> Iterable[nn.Module]:
         """Stages of the backbone, and its pool with the head."""

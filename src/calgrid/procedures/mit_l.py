@@ -59,11 +59,8 @@ class MixupInferenceLast(Procedure):
     margin : minimum difference of the two weights, in [0, 1).
     """
 
-    def __init__(self, *, alpha: float = 1.0, margin: float = 0.5) -> None:
-        super().__init__()
-        self.id = type(self).__module__.rpartition(".")[2]
-        self.alpha = alpha
-        self.margin = margin
+    alpha: float = 1.0
+    margin: float = 0.5
 
     def units(self, model: Backbone) -> Iterable[nn.Module]:
         """Parts of the network, from input to logits, after each of which the pair is decoupled."""
@@ -100,7 +97,8 @@ class MixupInferenceLast(Procedure):
             fits = ((l1 - l2 >= self.margin) & (l1 > l2)).nonzero()
             if len(fits):
                 return float(l1[fits[0]]), float(l2[fits[0]])
+        id = type(self).__module__.rpartition(".")[2]
         raise ConfigError(
-            f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
+            f"procedure '{id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
             f"differ by a margin of {self.margin:g}; lower margin or alpha."
         )

@@ -38,9 +38,7 @@ class Mixup(MixedPairs):
     alpha : parameter of the Beta distribution, at least 0; 0 is lambda = 1, plain training.
     """
 
-    def __init__(self, *, alpha: float = 0.2) -> None:
-        super().__init__()
-        self.alpha = alpha
+    alpha: float = 0.2
 
     def mixture(self, batch: Batch) -> tuple[Tensor, float, Tensor] | None:
         """Return mixtures of whole images."""

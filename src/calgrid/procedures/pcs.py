@@ -100,14 +100,10 @@ class PredecessorCombinations(Procedure):
 
     resumed = ("_begun",)
 
-    def __init__(
-        self, *, predecessors: int = 11, combinations: int = 100, rate: float = 0.01
-    ) -> None:
-        super().__init__()
-        self.predecessors = predecessors
-        self.combinations = combinations
-        self.rate = rate
-        self._begun = -1
+    predecessors: int = 11
+    combinations: int = 100
+    rate: float = 0.01
+    _begun = -1
 
     def begin_training(self, model: Backbone, training: Training) -> None:
         """Store seed, epochs and folder, and find the blocks."""

@@ -117,10 +117,8 @@ class ProgressiveLayerPeeling(Procedure):
     cuts : number n of phases, at least 1; fewer if the network has fewer blocks.
     """
 
-    def __init__(self, *, gamma: float = 1.0, cuts: int = 11) -> None:
-        super().__init__()
-        self.gamma = gamma
-        self.cuts = cuts
+    gamma: float = 1.0
+    cuts: int = 11
 
     def begin_training(self, model: Backbone, training: Training) -> None:
         """Compute the phases."""

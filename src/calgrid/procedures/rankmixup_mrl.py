@@ -35,17 +35,8 @@ class RankMixupMargin(RankMixup):
 
     mixtures = 1
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 2.0,
-        lambda_: float = 0.1,
-        margin: float = 2.0,
-        replay: bool = False,
-    ) -> None:
-        super().__init__(alpha=alpha, lambda_=lambda_)
-        self.margin = margin
-        self.replay = replay
+    margin: float = 2.0
+    replay: bool = False
 
     def ranking(self, logits: Tensor, mixed: Tensor, weights: Tensor) -> Tensor:
         """Return R of logits (B, K), those of one mixture (1, B, K) and its weights (1, B)."""

@@ -44,9 +44,7 @@ class RegMixup(Procedure):
     alpha : parameter of the Beta distribution, above 0.
     """
 
-    def __init__(self, *, alpha: float = 20.0) -> None:
-        super().__init__()
-        self.alpha = alpha
+    alpha: float = 20.0
 
     def draw(self, batch: Batch) -> Batch:
         """Return plain and mixed images (2 B, C, H, W), with the ``weights`` (2,) of both labels

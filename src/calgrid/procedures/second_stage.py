@@ -64,10 +64,8 @@ class SecondStage(Procedure[FrozenFeatures]):
         variant of the method.
     """
 
-    def __init__(self, *, cached: bool = False) -> None:
-        super().__init__()
-        self.cached = cached
-        self._augmented = True
+    cached: bool = False
+    _augmented = True
 
     @abstractmethod
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:

@@ -32,9 +32,7 @@ class TwoStageTraining(SecondStage):
     cached : compute the training features once, without augmentation (a faster variant).
     """
 
-    def __init__(self, *, hidden: int = 128, cached: bool = False) -> None:
-        super().__init__(cached=cached)
-        self.hidden = hidden
+    hidden: int = 128
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
         """MLP from features (N, d) to logits (N, K)."""

@@ -88,14 +88,10 @@ class VariationalTwoStageTraining(SecondStage):
     cached : compute the training features once, without augmentation (a faster variant).
     """
 
-    def __init__(
-        self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False
-    ) -> None:
-        super().__init__(cached=cached)
-        self.hidden = hidden
-        self.samples = samples
-        self.kl_weight = kl_weight
-        self._seed = 0
+    hidden: int = 128
+    samples: int = 10
+    kl_weight: float = 1.0
+    _seed = 0
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
         """Variational head of features (N, d)."""

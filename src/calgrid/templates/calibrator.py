@@ -19,9 +19,7 @@ from calgrid.components.registry import register
 class MyComponent(Calibrator):
     """Probabilities mixed with the shares of the classes in the validation data."""
 
-    def __init__(self, *, weight: float = 0.1) -> None:
-        super().__init__()
-        self.weight = weight
+    weight: float = 0.1
 
     def _fit(
         self, logits: NDArray[np.float64], labels: NDArray[np.int64], features: Any, head: Any

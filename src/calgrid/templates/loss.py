@@ -16,9 +16,7 @@ from calgrid.losses import Loss, LossTerms
 class MyComponent(Loss):
     """Cross-entropy plus a penalty on large logits."""
 
-    def __init__(self, num_classes: int, *, weight: float = 0.01) -> None:
-        super().__init__(num_classes)
-        self.weight = weight
+    weight: float = 0.01
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -14,8 +14,7 @@ from calgrid.probes import Probe, Subject
 class MyComponent(Probe):
     """Length of the feature vector of each test image."""
 
-    def __init__(self, *, power: float = 2.0) -> None:
-        self.power = power
+    power: float = 2.0
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """Return one row for each test image: its label and the norm of its features."""

@@ -18,9 +18,7 @@ from calgrid.training.procedure import Model
 class MyComponent(Procedure):
     """Training on images with noise."""
 
-    def __init__(self, *, scale: float = 0.1) -> None:
-        super().__init__()
-        self.scale = scale
+    scale: float = 0.1
 
     def forward_loss(self, model: Model, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch."""

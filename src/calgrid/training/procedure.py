@@ -10,6 +10,7 @@ from torch import nn
 from typing_extensions import TypeVar
 
 from calgrid.backbones.base import Backbone, Network
+from calgrid.components.registry import set_options
 from calgrid.losses.base import Loss
 from calgrid.training.data import Batch, DeviceImages, Split
 
@@ -55,7 +56,8 @@ class Procedure(Generic[Model]):
     registered: Mapping[str, Any] = {}
     resumed: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        set_options(self, options)
         self.last_terms: dict[str, torch.Tensor] = {}
 
     @property
