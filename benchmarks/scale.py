@@ -330,12 +330,12 @@ class Bench:
 
     def record(self, name: str) -> str:
         """Record of files of the study."""
-        return self.plan.study.layout.summary_record(name, self.plan.summary_fingerprint(name))
+        return self.plan.stage(name).result
 
     def write_plan(self) -> str:
         """Write the plan of the study, as Snakemake does before its jobs."""
-        write_record(self.root / self.record("plan"), self.plan.file())
-        return self.record("plan")
+        write_record(self.root / self.plan.path, self.plan.file())
+        return self.plan.path
 
     def stage(self, command: str) -> Figures:
         """Run a stage after calibration."""

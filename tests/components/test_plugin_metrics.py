@@ -280,7 +280,7 @@ def test_an_edit_scores_again_and_trains_nothing(write, make_config, home):
             name: getattr(plan, name)(key).fingerprint for name in ("train", "predict", "calibrate")
         }
         return stages | {
-            name: plan.summary_fingerprint(name)
+            name: plan.stage(name).fingerprint
             for name in ("aggregate", "tables", "figures", "report")
         }
 

@@ -65,8 +65,7 @@ def run_study(home, name, external, **configuration):
         members = [Path(plan.predicted(member).folder) for member in made.members]
         ensemble(plan.ensemble(key).spec, members, predicted)
         calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
-    fingerprint = plan.summary_fingerprint("aggregate")
-    aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
+    aggregate(plan.manifest(), Path(plan.stage("aggregate").result))
     later_stages(Path(study.layout.file("")))
     return plan
 

@@ -45,7 +45,7 @@ class Results:
         write_record(Path(job.result), content)
 
     def write_stage(self, stage):
-        record = Path(self.plan.stage_record(stage))
+        record = Path(self.plan.stage(stage).result)
         study, read = record.parents[1], {}
         if stage == "aggregate":
             for job in self.plan.jobs:
@@ -66,7 +66,7 @@ class Results:
 
     def pending(self, **options):
         """Stages and rules with methods of what must be made -> why."""
-        names = {self.plan.stage_record(stage): stage for stage in SUMMARIES}
+        names = {self.plan.stage(stage).result: stage for stage in SUMMARIES}
         for job in self.plan.jobs:
             about = job.about if job.rule == "data" else job.spec["key"]["method"]
             names[job.result] = f"{job.rule} {about}"
@@ -113,8 +113,8 @@ def test_other_images_reach_all_that_read_them(results):
 
 
 def test_data_that_are_gone_are_made_only_for_a_job_that_reads_them(results):
-    for name in KINDS["data"].result:
-        Path(results.job("data").folder, name).unlink()
+    for name in results.job("data").files_of_result:
+        Path(name).unlink()
     assert results.pending() == {}
     Path(results.job("calibrate").result).unlink()
     assert "data digits" not in results.pending()
@@ -143,7 +143,7 @@ def test_what_is_forced_and_what_follows_it(results):
 
 
 def test_files_of_a_study_with_records_of_two_versions_are_made_again(results):
-    record = Path(results.plan.stage_record("tables"))
+    record = Path(results.plan.stage("tables").result)
     write_record(record.with_name("tables-0123456789.json"), {})
     assert results.pending() == {"tables": states.SEVERAL, "report": states.FOLLOWS}
 

@@ -35,7 +35,7 @@ def first(home, tmp_path, monkeypatch):
             entries[method] = {**given, **names, **changes}
         config = {"study": "first", "data_root": None, "external": entries}
         plan = Plan(Study(config, home))
-        write_record(Path(plan.stage_record("plan")), plan.file())
+        write_record(Path(plan.path), plan.file())
         study = plan.study
         folders = {}
         for key in study.external:

@@ -105,7 +105,7 @@ def test_an_edited_number_table_claim_or_figure_is_noticed(
 
     def fingerprint():
         plan = Plan(Study(make_config(papers=["maccal"]), tmp_path))
-        return plan.summary_fingerprint("tables")
+        return plan.stage("tables").fingerprint
 
     before, again = fingerprint(), fingerprint()
     path = tmp_path / "config/papers/maccal" / file

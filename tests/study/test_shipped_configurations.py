@@ -94,7 +94,7 @@ def test_shipped_configuration_names_single_runs_of_another_one(
     # those of the empty files
     monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)
     plan = Plan(Study(with_files(other, tmp_path), HOME))
-    write_record(Path(plan.stage_record("plan")), plan.file())
+    write_record(Path(plan.path), plan.file())
     for entry in config["external"].values():
         (key,) = [
             key

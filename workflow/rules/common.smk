@@ -71,7 +71,7 @@ PREDICTED = f"{RUN}/predict-{{id}}"
 CALIBRATED = f"{RUN}/calibrate-{{id}}"
 PROBED = f"{RUN}/probe_{{probe}}-{{id}}"
 # Specifications of all jobs by their folders, and the runs of the study; written before the jobs.
-PLAN = JOBS.record("plan")
+PLAN = JOBS.plan.path
 
 
 wildcard_constraints:

@@ -14,7 +14,6 @@ from calgrid.logits.reading import read_head_arrays
 from calgrid.plan.plan import Plan
 from calgrid.progress import log
 from calgrid.storage.kinds import Call
-from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.study.home import home
 from calgrid.study.study import Study
@@ -24,11 +23,10 @@ def report_logits(options: argparse.Namespace) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
     plan.copy_plugins()
-    results = [(job.rule, job.folder) for job in plan.jobs]
-    results += [(stage, plan.stage_record(stage)) for stage in SUMMARIES]
     content = plan.file()
-    for kind, out in results:
-        Call.planned(content, kind, Path(out), threads=options.threads).make()
+    for job in (*plan.jobs, *plan.stages):
+        out = Path(job.result if job.is_stage else job.folder)
+        Call.planned(content, job.rule, out, threads=options.threads).make()
     write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 

@@ -38,6 +38,7 @@ from calgrid.storage.manifest import (
     PlanFile,
     PlannedInputs,
 )
+from calgrid.storage.records import HIDDEN
 from calgrid.storage.schema import DRAWN
 from calgrid.storage.sources import source_digest
 from calgrid.study.datasets import PLANNED_FACTS
@@ -62,15 +63,16 @@ OF_THE_MACHINE = {"device", "keep_models"}
 
 @dataclass(frozen=True)
 class Job(Generic[specs.Spec]):
-    """A job that makes one folder.
+    """A job that makes one folder, or a stage that makes files of the study.
 
     Attributes
     ----------
     rule : a key of :data:`calgrid.storage.kinds.KINDS`.
-    about : path of its run, or its data set or shift family.
-    folder : folder of its result, whose name ends in the start of the fingerprint.
-    log : its log, as the rules name it.
-    spec : specification, with its fingerprint.
+    about : path of its run, or its data set or shift family, or the study.
+    folder : folder of its result, whose name ends in the start of the fingerprint; of a stage, that
+        of the study.
+    log : its log, as the rules name it; '' of a stage.
+    spec : specification, with its fingerprint; of a stage, nothing else.
     code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
     files : path -> SHA-256 of each file or folder of the user that it reads.
     module : module whose ``run`` makes it.
@@ -100,9 +102,14 @@ class Job(Generic[specs.Spec]):
         return self.fingerprint[:ID_LENGTH]
 
     @property
+    def is_stage(self) -> bool:
+        """Whether it makes files of the study."""
+        return self.rule in MADE_FROM
+
+    @property
     def record(self) -> str:
         """Name of the record in its folder."""
-        return KINDS[self.rule].record
+        return KINDS[self.rule].record or f"{HIDDEN}/{self.rule}-{self.id}.json"
 
     @property
     def result(self) -> str:
@@ -112,7 +119,7 @@ class Job(Generic[specs.Spec]):
     @property
     def files_of_result(self) -> list[str]:
         """Record and further files that are missed if they are deleted."""
-        return [f"{self.folder}/{name}" for name in KINDS[self.rule].result]
+        return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.rule].files)]
 
 
 def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
@@ -534,26 +541,22 @@ class Plan:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
         return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
 
+    @property
+    def path(self) -> str:
+        """The file of the plan, in the folder of the study."""
+        return self.study.layout.summary_record("plan", self.manifest()["fingerprint"])
+
     def file(self) -> PlanFile:
         """Content of the plan file, from which a job reads what it is to do and to read."""
         inputs: dict[str, PlannedInputs] = {}
-        for job in self.jobs:
-            inputs[job.folder] = {
+        for job in (*self.jobs, *self.stages):
+            inputs[job.rule if job.is_stage else job.folder] = {
                 "code": job.code,
                 "files": dict(job.files),
-                "root": str(self.study.data_root),
+                "root": "" if job.is_stage else str(self.study.data_root),
                 "plugins": self._copy(job.code),
                 "module": job.module,
                 "reads": list(job.reads),
-            }
-        for name in SUMMARIES:
-            inputs[name] = {
-                "code": self._stage_code(name),
-                "files": self._stage_files(name),
-                "root": "",
-                "plugins": self._copy(self._stage_code(name)),
-                "module": KINDS[name].module,
-                "reads": [],
             }
         code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
         return {
@@ -578,7 +581,7 @@ class Plan:
 
     def _codes(self) -> set[str]:
         """Digests of the code of all jobs and stages."""
-        return {job.code for job in self.jobs} | set(map(self._stage_code, SUMMARIES))
+        return {job.code for job in (*self.jobs, *self.stages)}
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)
@@ -590,18 +593,25 @@ class Plan:
                     found.setdefault(self.train(key).folder, {})[split] = identity
         return found
 
-    def stage_record(self, name: str) -> str:
-        """Record of files of the study; its name says from what they were made."""
-        return self.study.layout.summary_record(name, self.summary_fingerprint(name))
+    @functools.cached_property
+    def stages(self) -> list[Job[Any]]:
+        """All stages of the study; one comes after those whose files it reads."""
+        return list(map(self.stage, SUMMARIES))
 
-    def summary_fingerprint(self, name: str) -> str:
-        """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
-        ``report``.
-        """
-        if name in ("plan", "aggregate"):
-            return self.manifest()["fingerprint"]
-        inputs = list(map(self.summary_fingerprint, MADE_FROM[name]))
-        return fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
+    @functools.cache
+    def stage(self, name: str) -> Job[Any]:
+        """Job of files of the study: ``aggregate``, ``tables``, ``figures``, ``report``."""
+        above = tuple(map(self.stage, MADE_FROM[name]))
+        digest = self.manifest()["fingerprint"]
+        if above:
+            inputs = [stage.fingerprint for stage in above]
+            digest = fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
+        else:
+            above = tuple(job for job in self.jobs if job.rule != "data")
+        study, files, code = self.study.layout, self._stage_files(name), self._stage_code(name)
+        folder, spec = f"{study.results}/{study.study}", {"fingerprint": digest}
+        module = KINDS[name].module
+        return Job(name, study.study, folder, "", spec, code, module, files, above)
 
     def _stage(self, name: str) -> str:
         """Digest of the code and files of a stage of the study."""

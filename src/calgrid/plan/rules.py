@@ -182,7 +182,7 @@ class Jobs:
 
     def record(self, name: str) -> str:
         """Record of files of the study; its name says from what they were made."""
-        return self.plan.stage_record(name)
+        return self.plan.stage(name).result
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
@@ -216,10 +216,9 @@ class Jobs:
             inside = any(name.startswith(f"{job.folder}/") for name in names)
             if settings.forceall or inside or (KINDS[job.rule].rule or job.rule) in names:
                 forced.add(job.result)
-        for stage in SUMMARIES:
-            record = self.record(stage)
-            if settings.forceall or not {stage, record}.isdisjoint(names):
-                forced.add(record)
+        for stage in self.plan.stages:
+            if settings.forceall or not {stage.rule, stage.result}.isdisjoint(names):
+                forced.add(stage.result)
         return pending(self.plan, forced) if forced else self._unforced
 
     def changed(self, kind: str) -> Callable[[Any], list[str]]:
@@ -268,8 +267,8 @@ class Jobs:
         """Raise StateError if there is a folder where a record, a model or another file of a result
         should be, which Snakemake would take for the file.
         """
-        records = [Path(self.record(name)) for name in SUMMARIES]
-        for path in [*self._result_files(), *records]:
+        records = [stage.result for stage in self.plan.stages]
+        for path in [*self._result_files(), *map(Path, records)]:
             if path.is_dir():
                 what = "model" if path.name == MODEL else "file"
                 raise StateError(f"The {what} {path} is a folder; {MEND}.")

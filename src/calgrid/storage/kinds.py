@@ -68,11 +68,6 @@ class Kind:
     rule: str = ""
     in_processes: bool = False
 
-    @property
-    def result(self) -> tuple[str, ...]:
-        """Files of the result that are missed if they are deleted."""
-        return (self.record, *self.files)
-
 
 # Memory is at least twice the largest peak of the kind of job in benchmarks/full_size.md, which
 # includes 200 MB for Snakemake on the node. Peaks of large trainings, predictions and probes were
