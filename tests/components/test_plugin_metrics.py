@@ -8,6 +8,7 @@ import typing
 import numpy as np
 import pandas as pd
 import pytest
+from tests.mistakes import cases
 
 from calgrid.components import plugins
 from calgrid.components.metrics import (
@@ -69,11 +70,8 @@ def test_a_function_with_a_register_is_a_metric(write):
     write()
     gap = find_metric("gap")
     assert metric_names() == [*METRICS, "gap"]
-    assert (gap.summary, gap.source, gap.kind) == (
-        "Mean confidence minus accuracy.",
-        "a paper",
-        "labelled",
-    )
+    assert gap.summary == "Mean confidence minus accuracy."
+    assert (gap.source, gap.kind) == ("a paper", "labelled")
     assert (gap.lower_is_better, gap.unit, gap.interval) == (False, "number", "percentile")
     assert gap.bounds == (-np.inf, np.inf)
     values = evaluate(PROBS, LABELS, further=plugin_metrics(["gap"]))
@@ -132,35 +130,13 @@ def test_calibrators_and_methods_are_compared_by_it(write):
 
 def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write):
     write()
-    key = {
-        "protocol": "p",
-        "dataset": "d",
-        "backbone": "b",
-        "checkpoint": "last",
-        "calibrator": "none",
-    }
-    key |= {
-        "fit_on": "val",
-        "fit_seed": 0,
-        "split": "test",
-        "shift": "",
-        "severity": 0,
-        "metric": "gap",
-    }
-    values = {"ce": (-0.3, -0.1), "ls": (0.1, 0.3)}
-    rows = [
-        {
-            **key,
-            "method": method,
-            "seed": seed,
-            "value": value,
-            "ci_low": value - 0.1,
-            "ci_high": value + 0.1,
-        }
-        for method, pair in values.items()
-        for seed, value in enumerate(pair)
-    ]
-    found = summarise(pd.DataFrame(rows)).set_index("method")
+    key = {"protocol": "p", "dataset": "d", "backbone": "b", "checkpoint": "last"}
+    key |= {"calibrator": "none", "fit_on": "val", "fit_seed": 0, "split": "test", "shift": ""}
+    columns = {"method": ["ce", "ce", "ls", "ls"], "seed": [0, 1, 0, 1]}
+    rows = pd.DataFrame(columns).assign(**key, severity=0, metric="gap")
+    rows["value"] = np.array([-0.3, -0.1, 0.1, 0.3])
+    rows = rows.assign(ci_low=rows["value"] - 0.1, ci_high=rows["value"] + 0.1)
+    found = summarise(rows).set_index("method")
     assert found["rank"].to_dict() == {"ce": 2.0, "ls": 1.0}
     half = (
         12.706 * np.std([-0.3, -0.1], ddof=1) / np.sqrt(2)
@@ -171,51 +147,37 @@ def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "labels, n_bins=15",
-            "labels",
-            "gap must take (probs, labels, n_bins), got (probs, labels).",
-        ),
-        (
-            "n_bins=15",
-            "n_bins, *, power",
-            "must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power).",
-        ),
-        (
-            '    """Mean confidence minus accuracy."""\n',
-            "",
-            "gap needs a docstring, whose first line says what",
-        ),
-        (
-            '"number"',
-            '"percent"',
-            "the fact unit must be one of ['fraction', 'square', 'nats', 'score', 'number'], got",
-        ),
-        (
-            ', unit="number"',
-            "",
-            "@register of a metric needs the fact unit (explained in calgrid/metrics/table.py).",
-        ),
-        ("unit=", "units=", "metrics/gap.py: @register: did you mean 'unit'?"),
-        (
-            "@register",
-            "@registered",
-            "must hold exactly one function with @register, or several with an id each, found 0.",
-        ),
-        ("def gap(", "def gap((", "line 7, is not valid Python"),
-    ],
+    ("change", "said"),
+    cases(
+        """
+'labels, n_bins=15': labels
+    gap must take (probs, labels, n_bins), got (probs, labels).
+n_bins=15: n_bins, *, power
+    must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power).
+Mean confidence minus accuracy.: ''
+    gap needs a docstring, whose first line says what
+'"number"': '"percent"'
+    the fact unit must be one of ['fraction', 'square', 'nats', 'score', 'number'], got
+', unit="number"': ''
+    @register of a metric needs the fact unit (explained in calgrid/metrics/table.py).
+unit=: units=
+    metrics/gap.py: @register: did you mean 'unit'?
+'@register': '@registered'
+    must hold exactly one function with @register, or several with an id each, found 0.
+def gap(: def gap((
+    line 7, is not valid Python
+"""
+    ),
 )
 def test_a_file_that_declares_no_metric_is_named_and_harms_no_other(
-    write, plugin, refuses, old, new, said
+    write, plugin, refuses, change, said
 ):
     write(GAP.replace("gap(", "other("), "other")
+    ((old, new),) = change.items()
     write(GAP.replace(old, new, 1))
-    with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
-        plugin_metrics(["gap"])
-    with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
-        check_metric("gap", [])
+    for read in (lambda: plugin_metrics(["gap"]), lambda: check_metric("gap", [])):
+        with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", *said):
+            read()
     assert [metric.id for metric in plugin_metrics(["other"])] == ["other"]
     assert evaluate(PROBS, LABELS, further=plugin_metrics(["other"]))["other"] == pytest.approx(0)
 

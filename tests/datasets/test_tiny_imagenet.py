@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.datasets.archives import expect, write_tar, write_zip
-from tests.datasets.pictures import colour, plain
+from tests.datasets.pictures import colour, plain, sizes
+from tests.mistakes import cases
 
 from calgrid.components import registry
 from calgrid.datasets import open_prepared, prepare
@@ -37,9 +38,8 @@ def members():
         found[f"{ROOT}/train/{wnid}/{wnid}_boxes.txt"] = b"a box\n"
         for number in range(PER_CLASS):
             grey = number == 4
-            found[f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"] = plain(
-                100 * place + number, SHAPE, grey
-            )
+            name = f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"
+            found[name] = plain(100 * place + number, SHAPE, grey)
     lines = [f"val_{number}.JPEG\t{WNIDS[number % 3]}\t0\t32\t44\t62" for number in range(TEST)]
     # neither the list nor the archive is in the order of the rows
     found[f"{ROOT}/val/val_annotations.txt"] = "\n".join(lines[::-1]).encode() + b"\n"
@@ -84,32 +84,19 @@ def train_names():
     )
 
 
-def test_classes_are_the_sorted_ids_and_each_gives_as_many_pictures_to_val(root, members):
-    prepare("tiny_imagenet", root / "out", data_root=root)
-    made = open_prepared(root / "out").verify()
-    assert {name: len(split) for name, split in made.splits.items()} == SIZES
-    assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
-    # the first training rows are of the first sorted id, which stands second in wnids.txt
-    first = made.splits["train"].labels == 0
-    known = {tuple(colour(members[name])) for name in train_names() if "/n01/" in name}
-    assert {tuple(image[:, 0, 0]) for image in made.splits["train"].images[first]} <= known
-
-
 def test_rows_are_the_sorted_paths_whatever_the_order_of_the_archive(root, members):
     splits = TinyImagenet().build(root)
     names = train_names()
     for part in ("train", "val"):
-        for image, label, row in zip(
-            splits[part].images, splits[part].labels, splits[part].rows, strict=True
-        ):
+        split = splits[part]
+        for image, label, row in zip(split.images, split.labels, split.rows, strict=True):
             assert (image == colour(members[names[row]])[:, None, None]).all()
             assert names[row].split("/")[2] == sorted(WNIDS)[label]
-    for number, (image, label) in enumerate(
-        zip(splits["test"].images, splits["test"].labels, strict=True)
-    ):
-        assert (
-            image == colour(members[f"{ROOT}/val/images/val_{number}.JPEG"])[:, None, None]
-        ).all()
+    assert np.bincount(splits["val"].labels).tolist() == [2, 2, 2]
+    test = zip(splits["test"].images, splits["test"].labels, strict=True)
+    for number, (image, label) in enumerate(test):
+        expected = colour(members[f"{ROOT}/val/images/val_{number}.JPEG"])
+        assert (image == expected[:, None, None]).all()
         assert sorted(WNIDS)[label] == WNIDS[number % 3]
 
 
@@ -140,7 +127,7 @@ def test_the_official_protocol_trains_on_all_and_validates_on_the_test_split(roo
         "tiny_fc", root / "fc", data_root=root, configured=plan().data("tiny_fc").spec["configured"]
     )
     made = open_prepared(root / "fc").verify()
-    assert {name: len(split) for name, split in made.splits.items()} == OFFICIAL
+    assert sizes(made) == OFFICIAL
     assert np.array_equal(made.splits["val"].images, made.splits["test"].images)
     assert np.array_equal(made.splits["val"].labels, made.splits["test"].labels)
     assert made.manifest["repeats"] == {"val": "test"}
@@ -156,14 +143,8 @@ def test_the_official_protocol_carries_its_warning_into_the_manifest_of_a_study(
     assert fixed["fingerprint"] != drawn["fingerprint"]
 
 
-def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
-    study = plan().study
-    (run,) = study.runs.values()
-    assert (
-        run.method.loss_options["margin"]
-        == registry.describe("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
-    )
-    info = study.datasets.describe("tiny_fc").info
+def test_a_variant_has_sizes_of_its_own_and_the_facts_of_its_base(plan):
+    info = plan().study.datasets.describe("tiny_fc").info
     assert (info["sizes"], info["image_shape"], info["n_classes"]) == (OFFICIAL, (3, 64, 64), 200)
 
 
@@ -175,34 +156,29 @@ def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, refuses):
 
 
 @pytest.mark.parametrize(
-    ("datasets", "parts"),
-    [
-        (
-            {"mine": {**LITERATURE, "val": "train"}},
-            ["datasets.mine: val must be one of ['drawn', 'official']"],
-        ),
-        (
-            {"mine": {**LITERATURE, "like": "cifar10"}},
-            ["datasets.mine.like: remove it", "'tiny_imagenet'"],
-        ),
-        (
-            {"mine": {**LITERATURE, "subset": 3}},
-            ["Unknown hyper-parameter 'subset' in datasets.mine"],
-        ),
-        (
-            {"mine": {"base": "cifar10"}},
-            ["datasets.mine.base: 'cifar10' has fixed files and no options"],
-        ),
-        (
-            {"mine": {"base": "cifar10_c"}},
-            ["datasets.mine.base: 'cifar10_c' has fixed files and no options"],
-        ),
-    ],
-    ids=["value", "like", "option", "no options", "family"],
+    ("variant", "parts"),
+    cases(
+        """
+{base: tiny_imagenet, val: train}
+    datasets.mine: val must be one of ['drawn', 'official']
+{base: tiny_imagenet, like: cifar10}
+    datasets.mine.like: remove it ... 'tiny_imagenet'
+{base: tiny_imagenet, subset: 3}
+    Unknown hyper-parameter 'subset' in datasets.mine
+base: cifar10
+    datasets.mine.base: 'cifar10' has fixed files and no options
+base: cifar10_c
+    datasets.mine.base: 'cifar10_c' has fixed files and no options
+{base: imagenet, resize: 200}
+    datasets.mine.resize must be at least 224, the size of the crop in pixels
+{base: imagenet, interpolation: nearest}
+    interpolation
+"""
+    ),
 )
-def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
+def test_mistakes_in_variants_are_refused(refuses, variant, parts):
     with refuses(ConfigError, *parts):
-        DatasetCatalog(datasets)
+        DatasetCatalog({"mine": variant})
 
 
 @pytest.mark.parametrize(
@@ -221,12 +197,8 @@ def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
 def test_an_archive_of_another_content_is_refused(
     tmp_path, monkeypatch, members, name, content, message
 ):
-    changed = {**members, f"{ROOT}/{name}": content}
-    write(
-        tmp_path,
-        monkeypatch,
-        {name: content for name, content in changed.items() if content is not None},
-    )
+    del members[f"{ROOT}/{name}"]
+    write(tmp_path, monkeypatch, members | ({f"{ROOT}/{name}": content} if content else {}))
     with pytest.raises(DataError, match=message):
         TinyImagenet().build(tmp_path)
 

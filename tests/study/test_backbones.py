@@ -1,6 +1,7 @@
 """Backbones in a configuration: names, and images of a size that they take."""
 
 import pytest
+from tests.mistakes import cases
 
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.errors import ConfigError
@@ -27,60 +28,38 @@ def test_networks_for_cifar_take_the_embedded_digits_too(study, backbone):
 def images(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.parquet").touch()
-    return {
-        "base": "image_parquet",
-        "train": "train.parquet",
-        "test": "test.parquet",
-        "val_size": 10,
-    }
+    return {"base": "image_parquet", "val_size": 10}
 
 
 @pytest.mark.parametrize(
-    ("dataset", "backbone", "protocol", "parts"),
-    [
-        ("digits", "resnet50_tiny", {}, "takes images of 64x64 pixels only ... these have 8x8"),
-        (
-            "digits",
-            "imagenet_resnet50",
-            {},
-            "takes images of 32x32 pixels or more ... these have 8x8",
-        ),
-        ("own", "imagenet_vit_b16", {}, "takes images of 224x224 pixels only ... these have 64x64"),
-        (
-            "own",
-            "imagenet_resnet50",
-            {"crop_size": 16},
-            "takes images of 32x32 pixels or more ... these have 16x16",
-        ),
-        (
-            "digits",
-            "resnet8",
-            {"augmentation": {"crop_padding": 9}},
-            "pads images by 9 pixels, but these have 8x8",
-        ),
-        (
-            "digits",
-            "resnet8",
-            {"augmentation": {"crop_padding": 8, "padding_mode": "reflect"}},
-            "pads images by 8 reflected pixels, but these have 8x8",
-        ),
-        (
-            "digits",
-            "resnet8",
-            {"crop_size": 16},
-            "the protocol crops images to 16x16 pixels, but these have 8x8",
-        ),
-    ],
+    ("given", "parts"),
+    cases(
+        """
+[digits, resnet50_tiny, {}]
+    takes images of 64x64 pixels only ... these have 8x8
+[digits, imagenet_resnet50, {}]
+    takes images of 32x32 pixels or more ... these have 8x8
+[own, imagenet_vit_b16, {}]
+    takes images of 224x224 pixels only ... these have 64x64
+[own, imagenet_resnet50, {crop_size: 16}]
+    takes images of 32x32 pixels or more ... these have 16x16
+[digits, resnet8, {augmentation: {crop_padding: 9}}]
+    pads images by 9 pixels, but these have 8x8
+[digits, resnet8, {augmentation: {crop_padding: 8, padding_mode: reflect}}]
+    pads images by 8 reflected pixels, but these have 8x8
+[digits, resnet8, {crop_size: 16}]
+    the protocol crops images to 16x16 pixels, but these have 8x8
+"""
+    ),
 )
 def test_images_of_a_size_that_a_network_or_a_protocol_cannot_take_are_refused(
-    study, refuses, images, dataset, backbone, protocol, parts
+    study, refuses, images, given, parts
 ):
-    own = {
-        "datasets": {"own": {**images, "image_size": 64}},
-        "protocols": {"p": {"base": "digits", **protocol}},
-    }
-    with refuses(ConfigError, f"grids[0].backbones for data set '{dataset}': ", parts, "; use "):
-        study(dataset, backbone, protocol="p", **own)
+    dataset, backbone, protocol = given
+    own = {"own": {**images, "image_size": 64}}
+    protocols = {"p": {"base": "digits", **protocol}}
+    with refuses(ConfigError, f"grids[0].backbones for data set '{dataset}': ", *parts, "; use "):
+        study(dataset, backbone, protocol="p", datasets=own, protocols=protocols)
 
 
 def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):
@@ -94,47 +73,34 @@ def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):
 
 def test_images_of_unknown_size_and_larger_ones_through_a_crop_are_taken(study, images):
     assert study("mine", "imagenet_vit_b16", datasets={"mine": images}).runs
-    made = study(
-        "large",
-        "vit_b16_384",
-        "finegrained_vit",
-        datasets={"large": {"base": "cub200", "size": 448}},
-    )
+    large = {"large": {"base": "cub200", "size": 448}}
+    made = study("large", "vit_b16_384", "finegrained_vit", datasets=large)
     assert {run.protocol.crop_size for run in made.runs.values()} == {384}
 
 
 @pytest.mark.parametrize(
-    ("backbone", "changes", "parts"),
-    [
-        (
-            "timm/resnet51",
-            {},
-            "Unknown timm model 'resnet51' in grids[0].backbones: did you mean  ... resnet50",
-        ),
-        ("timm", {}, "grids[0].backbones: 'timm' is a library"),
-        (
-            "mobilenetv3_small_050",
-            {},
-            "grids[0].backbones: did you mean 'timm/mobilenetv3_small_050'?",
-        ),
-        (
-            "resnet8",
-            {"overrides": [{"match": {"backbone": "timm/resnt50"}, "set": {"margin": 1.0}}]},
-            "'resnt50' in overrides[0].match ... resnet50",
-        ),
-        (
-            "resnet8",
-            {"protocols": {"tuned": {"base": "digits", "pretrained": True}}, "protocol": "tuned"},
-            "protocol 'tuned' starts from published weights, and 'resnet8' has none ... "
-            "pretrained: false",
-        ),
-    ],
+    ("changes", "parts"),
+    cases(
+        """
+backbone: timm/resnet51
+    Unknown timm model 'resnet51' in grids[0].backbones: did you mean ... resnet50
+backbone: timm
+    grids[0].backbones: 'timm' is a library
+backbone: mobilenetv3_small_050
+    grids[0].backbones: did you mean 'timm/mobilenetv3_small_050'?
+overrides: [{match: {backbone: timm/resnt50}, set: {margin: 1.0}}]
+    'resnt50' in overrides[0].match ... resnet50
+{protocols: {tuned: {base: digits, pretrained: true}}, protocol: tuned}
+    protocol 'tuned' starts from published weights, and 'resnet8' has none
+    pretrained: false
+"""
+    ),
 )
 def test_backbones_that_are_not_there_or_have_no_weights_are_refused(
-    study, refuses, backbone, changes, parts
+    study, refuses, changes, parts
 ):
-    with refuses(ConfigError, parts):
-        study(backbone=backbone, **changes)
+    with refuses(ConfigError, *parts):
+        study(**changes)
 
 
 def test_models_of_timm_have_published_weights_and_can_be_matched_by_overrides(study):
@@ -162,12 +128,8 @@ def test_backbones_may_be_listed_in_a_file(make_config, home, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("backbone", "dataset", "parts"),
     [
-        ("timm/resnet18.tv_in1k", "imagenet", []),
-        (
-            "timm/resnet18.tv_in1k",
-            "cifar10",
-            "weights are for images with classes 1000 ... have 10",
-        ),
+        ("timm/resnet18.tv_in1k", "imagenet", None),
+        ("timm/resnet18.tv_in1k", "cifar10", "are for images with classes 1000 ... have 10"),
         ("timm/vit_base_patch16_224.augreg_in1k", "imagenet", "with mean (0.5, 0.5, 0.5)"),
         ("timm/vit_base_patch16_384.augreg_in1k", "imagenet", "have 224x224"),
         ("timm/resnet200", "imagenet", "'timm/resnet200' has no published weights"),
@@ -176,14 +138,8 @@ def test_backbones_may_be_listed_in_a_file(make_config, home, tmp_path, monkeypa
 def test_published_weights_of_timm_are_for_the_images_of_the_data_set(
     make_config, home, refuses, backbone, dataset, parts
 ):
-    grid = {
-        "protocol": "published",
-        "datasets": [dataset],
-        "backbones": [backbone],
-        "methods": ["ce"],
-        "seeds": [1],
-    }
-    made = Study(make_config(grid), home)
+    grid = {"protocol": "published", "datasets": [dataset], "backbones": [backbone]}
+    made = Study(make_config({**grid, "methods": ["ce"]}), home)
     if not parts:
         check_networks(made)
     else:

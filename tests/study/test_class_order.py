@@ -16,9 +16,10 @@ WORDS = ("ant", "bee", "cat")
 STATE = {"weight": torch.zeros(1)}
 
 
-@pytest.fixture
-def root(tmp_path):
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
     """A folder with the same pictures in numbered folders, in named ones, and in Parquet files."""
+    tmp_path = tmp_path_factory.mktemp("pictures")
     for role in ("train", "test"):
         pixels, labels = draw(30, seed=len(role))
         write_parquet(tmp_path / f"{role}.parquet", map(encoded, pixels), labels)

@@ -34,11 +34,8 @@ def test_a_variant_has_all_options_and_its_own_name_in_specification_and_manifes
     assert spec["run_fingerprint"] == made().run_fingerprint(KEY)
     (run,) = made().manifest()["runs"]
     folder = made().probe(KEY, "few").folder
-    assert run["probes"][0] == {
-        **spec["probe"],
-        "fingerprint": spec["fingerprint"],
-        "folder": folder,
-    }
+    place = {"fingerprint": spec["fingerprint"], "folder": folder}
+    assert run["probes"][0] == {**spec["probe"], **place}
     assert [each["name"] for each in run["probes"]] == ["few", "prototypes"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from tests.study.cases import cases
+from tests.mistakes import cases
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
@@ -79,11 +79,8 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
 def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
     cnn, vit = (shipped.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
     assert (cnn.crop_size, vit.crop_size, cnn.optimizer.name) == (224, 384, "sgd")
-    assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay) == (
-        "adamw",
-        1e-4,
-        5e-4,
-    )
+    adam = vit.optimizer
+    assert (adam.name, adam.lr, adam.weight_decay) == ("adamw", 1e-4, 5e-4)
     assert differing(cnn, vit) == {"description", "crop_size", "optimizer"}
     assert (cnn.epochs, cnn.batch_size, cnn.pretrained) == (200, 16, True)
     assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(STEPS)
@@ -114,16 +111,10 @@ def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
 def test_every_protocol_of_the_repository_is_valid(shipped, path):
     protocol = shipped.get(path.stem, "here")
     assert isinstance(protocol, TrainingProtocol) == (protocol.weights == "trained")
-    in_half = path.stem in (
-        "cifar10_cpu",
-        "evening",
-        "few_images",
-        "imagenet",
-        "photographs",
-        "photographs_fit",
-    )  # those of papers train in full precision
+    # those of papers train in full precision
+    own = ["cifar10_cpu", "evening", "few_images", "imagenet", "photographs", "photographs_fit"]
     if isinstance(protocol, TrainingProtocol):
-        assert protocol.precision == ("bf16" if in_half else "fp32")
+        assert protocol.precision == ("bf16" if path.stem in own else "fp32")
     assert len(protocol.description) > 20
     assert "description" not in training_options(protocol)  # words never change a fingerprint
 
@@ -198,12 +189,8 @@ def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
 
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
-GRID = {
-    "protocol": "published",
-    "datasets": ["imagenet"],
-    "backbones": ["imagenet_resnet50"],
-    "methods": ["ce"],
-}
+GRID = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"]}
+GRID |= {"methods": ["ce"]}
 
 
 @pytest.fixture
@@ -213,12 +200,8 @@ def study(study):
 
 def test_data_sets_without_training_images_are_run_with_published_weights(study):
     datasets = ["imagenet", "imagenet_lt", "imagenet_sketch"]
-    grid = {
-        "datasets": datasets,
-        "backbones": ["imagenet_resnet50", "imagenet_vit_b32"],
-        "shifts": ["imagenet_c"],
-    }
-    made = study({**grid, "fit_on": ["val", "same_shift"]})
+    grid = {"datasets": datasets, "backbones": ["imagenet_resnet50", "imagenet_vit_b32"]}
+    made = study({**grid, "shifts": ["imagenet_c"], "fit_on": ["val", "same_shift"]})
     assert len(made.runs) == 6
     assert made.image_sets() == ["imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"]
     assert made.evaluations[KEY].families == ["imagenet_c"]
@@ -292,11 +275,8 @@ def test_what_does_not_fit_published_weights_or_constants_is_refused(
 @pytest.fixture
 def checkpoints(study, tmp_path):
     def make(**grid):
-        return study(
-            {**THEIRS, **grid},
-            data_root=str(tmp_path),
-            methods={"ls_005": {"base": "ls", "alpha": 0.05}},
-        )
+        methods = {"ls_005": {"base": "ls", "alpha": 0.05}}
+        return study({**THEIRS, **grid}, data_root=str(tmp_path), methods=methods)
 
     return make
 
@@ -318,10 +298,8 @@ def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
         ("cifar10", "resnet50", "fl3"): "resnet50_focal_loss_gamma_3.0_350",
     }
     for (dataset, backbone, method), name in names.items():
-        folder, file = (
-            dataset.upper(),
-            files[RunKey("focal_calibration", dataset, backbone, method, 1)],
-        )
+        folder = dataset.upper()
+        file = files[RunKey("focal_calibration", dataset, backbone, method, 1)]
         expected = {"name": f"{name}.model", "folder": f"focal_calibration/{folder}"}
         assert file == {**expected, "url": f"{address}/{folder}/{name}.model"}
 

@@ -3,7 +3,7 @@ table.
 """
 
 import pytest
-from tests.study.cases import cases
+from tests.mistakes import cases
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
@@ -22,19 +22,6 @@ def tuned(study):
         )
 
     return make
-
-
-def asked(method="mbls", against="ce", question="Is it better?"):
-    return {
-        "statistics": {
-            "comparisons": [{"question": question, "method": method, "against": against}]
-        }
-    }
-
-
-def asked_of_calibrators(calibrator="smart", against="ts", **method):
-    question = {"question": "?", "calibrator": calibrator, "against": against, **method}
-    return {"statistics": {"comparisons": [question]}}
 
 
 @pytest.mark.parametrize(
@@ -86,10 +73,11 @@ def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
 
 
 def test_a_question_changes_the_manifest(plan):
-    manifests = plan().manifest(), plan(**asked()).manifest()
+    asked = {"comparisons": [{"question": "Is it better?", "method": "mbls", "against": "ce"}]}
+    manifests = plan().manifest(), plan(statistics=asked).manifest()
     silent, asking = (each["configuration"]["statistics"] for each in manifests)
     assert silent["comparisons"] == []
-    assert asking == {**silent, **asked()["statistics"]}
+    assert asking == {**silent, **asked}
     assert manifests[0]["fingerprint"] != manifests[1]["fingerprint"]
 
 

@@ -25,10 +25,8 @@ def override(match, **values):
 
 
 def test_methods_are_all_losses_and_all_procedures_but_plain_training():
-    assert set(registered_methods()) == {
-        *registry.descriptions("loss"),
-        *registry.descriptions("procedure"),
-    } - {"standard"}
+    losses, procedures = registry.descriptions("loss"), registry.descriptions("procedure")
+    assert set(registered_methods()) == {*losses, *procedures} - {"standard"}
 
 
 def test_options_are_those_of_the_loss_and_of_the_procedure():

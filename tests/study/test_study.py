@@ -22,28 +22,12 @@ def test_all_combinations_are_run(study):
     assert set(runs) == {key(method, seed, backbone=backbone) for method, seed, backbone in axes}
 
 
-def test_the_order_of_runs_is_that_of_the_configuration(study):
-    assert [each.method for each in study({"methods": ["ls", "ce", "mbls"]}).runs] == [
-        "ls",
-        "ce",
-        "mbls",
-    ]
-
-
 def test_several_blocks_unite_what_they_want_of_a_run(study):
+    ce = {"methods": ["ce"], "calibrators": ["none", "ts"], "calibrator_seeds": [2]}
+    more = {"methods": ["ce", "ls"], "calibrators": ["smart"], "calibrator_seeds": [1, 2]}
     made = study(
-        {
-            "methods": ["ce"],
-            "calibrators": ["none", "ts"],
-            "calibrator_seeds": [2],
-            "shifts": ["digits_c"],
-        },
-        {
-            "methods": ["ce", "ls"],
-            "calibrators": ["smart"],
-            "calibrator_seeds": [1, 2],
-            "shifts": ["ood/photos"],
-        },
+        {**ce, "shifts": ["digits_c"]},
+        {**more, "shifts": ["ood/photos"]},
         {"methods": ["ce"], "fit_on": ["same_shift"]},
     )
     assert list(made.runs) == [key("ce"), key("ls")]
@@ -106,11 +90,8 @@ def test_temperature_scaling_with_an_objective_is_another_calibrator(study):
     variants = {"ts_ls": {"base": "ts", "objective": "ls"}, "same": {"base": "ts"}}
     made = study({"calibrators": ["ts_ls", "same"]}, calibrators=variants)
     other, same = made.evaluations[key("ce")].calibrators.values()
-    assert (other["name"], other["id"], other["options"]["objective"]) == (
-        "ts_ls",
-        "ts_objective",
-        "ls",
-    )
+    assert (other["name"], other["id"]) == ("ts_ls", "ts_objective")
+    assert other["options"]["objective"] == "ls"
     assert (same["id"], same["options"]) == ("ts", {})
 
 
