@@ -9,6 +9,8 @@ import tarfile
 import zipfile
 from types import MappingProxyType
 
+import numpy as np
+
 from calgrid.components import registry
 from calgrid.datasets import preparation
 from calgrid.study import datasets
@@ -30,6 +32,13 @@ def write_zip(path, members):
         for name, content in members.items():
             pack.writestr(name, content)
     return path
+
+
+def npy(array, **options):
+    """Bytes of an .npy file."""
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
 
 
 def write_files(folder, members):

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.datasets.archives import write_files
 
 from calgrid.datasets import open_prepared, prepare
-from calgrid.study.datasets import FACTS, DatasetCatalog
+from calgrid.study.datasets import PLANNED_FACTS, DatasetCatalog
 
 
 def encoded(pixels, kind="PNG", **options):
@@ -71,21 +71,20 @@ def write_folder(root, pixels, labels, names):
     )
 
 
-def specification(data_root, name="mine", **options):
+def sizes(prepared):
+    """Images of each split, in its order."""
+    return {name: len(split) for name, split in prepared.splits.items()}
+
+
+def specification(data_root, name="mine", others=(), **options):
     """What the workflow would hand to the preparation."""
-    book = DatasetCatalog({name: options}, str(data_root))
+    book = DatasetCatalog({**dict(others), name: options}, str(data_root))
     info = book.describe(name).info
-    facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
+    facts = {fact: info[fact] for fact in PLANNED_FACTS if fact in info}
     return {"image_set": name, **book.definition(name), "info": facts, "fingerprint": "0" * 16}
 
 
 def prepared(data_root, out, name="mine", threads=1, val_seed=None, **options):
-    prepare(
-        name,
-        out,
-        data_root=data_root,
-        configured=specification(data_root, name, **options),
-        threads=threads,
-        val_seed=val_seed,
-    )
+    plan = specification(data_root, name, **options)
+    prepare(name, out, data_root=data_root, configured=plan, threads=threads, val_seed=val_seed)
     return open_prepared(out).verify()

@@ -191,11 +191,6 @@ def test_a_failure_says_how_to_get_the_file_by_hand(
     assert names(tmp_path) == []
 
 
-def test_without_network_the_reason_is_said(file, tmp_path, refuses):
-    with refuses(DataError, "could not be downloaded (", "Connection refused", "by hand"):
-        download({**file, "url": "http://127.0.0.1:1/data.tar"}, tmp_path)
-
-
 def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "TIMEOUT", 0.05)
     monkeypatch.setattr(downloads, "RETRIES", 1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.datasets.archives import write_files
-from tests.datasets.pictures import draw, encoded, prepared, write_parquet
+from tests.datasets.pictures import draw, encoded, prepared, sizes, write_parquet
 
 from calgrid.datasets._splits import draw_groups, stratified_order
 from calgrid.errors import ConfigError
@@ -49,11 +49,7 @@ def test_no_patient_is_in_two_drawn_splits(tmp_path, options):
     assert not found["train"] & found["test"]
     assert not found["train"] & found["val"]
     assert not found["val"] & found["test"]
-    assert {name: len(split) for name, split in made.splits.items()} == {
-        "train": 35,
-        "val": 10,
-        "test": 15,
-    }
+    assert sizes(made) == {"train": 35, "val": 10, "test": 15}
     counts = DatasetCatalog({"mine": drawn}, str(tmp_path)).class_counts("mine")
     for name, split in made.splits.items():
         assert list(counts[name].values()) == np.bincount(split.labels, minlength=3).tolist()

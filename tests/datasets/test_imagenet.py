@@ -7,18 +7,16 @@ import pytest
 import scipy.io
 import torchvision
 from PIL import Image
-from tests.conftest import HOME
 from tests.datasets.archives import expect, write_files, write_tar, write_zip
-from tests.datasets.pictures import colour, encoded, plain
+from tests.datasets.pictures import colour, encoded, plain, sizes
 
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import draw_fifth
 from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt
 from calgrid.datasets.imagenet_sketch import ImagenetSketch
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import DataError
 from calgrid.plan.costs import image_counts
-from calgrid.plan.plan import Plan
 from calgrid.study.study import Study
 
 #: numbers of the devkit from 1: another order than the sorted one; the fourth is no class but a
@@ -114,27 +112,6 @@ def test_a_folder_gives_the_same_rows(folder, pictures, place):
     assert_rows(Imagenet().build(folder), pictures)
 
 
-def test_prepared_it_has_validation_and_test_and_no_training(archives):
-    prepare("imagenet", archives / "out", data_root=archives)
-    made = open_prepared(archives / "out").verify()
-    assert {name: len(split) for name, split in made.splits.items()} == SIZES
-    assert "warning" not in made.manifest
-
-
-def test_pictures_are_scaled_to_256_and_cut_to_224_around_the_centre(folder):
-    """Of a picture with a white middle of half its width, the middle fills 128 of the 224 columns
-    that are left.
-    """
-    pixels = np.zeros((64, 64, 3), np.uint8)
-    pixels[:, 16:48] = 255
-    for path in folder.rglob("ILSVRC*.JPEG"):
-        path.write_bytes(encoded(pixels, "PNG"))
-    image = Imagenet().build(folder)["test"].images[0]
-    white = image[0, 112] > 127
-    assert white.sum() == 128
-    assert np.flatnonzero(white)[0] == 48
-
-
 def test_a_fifth_is_drawn_by_the_seed():
     labels = np.zeros(50_000, np.int64)
     first, again, other = (draw_fifth(labels, seed) for seed in (1, 1, 2))
@@ -144,17 +121,9 @@ def test_a_fifth_is_drawn_by_the_seed():
     assert not np.array_equal(first["val"], other["val"])
 
 
-def test_a_variant_draws_by_another_seed(archives, make_config, home):
-    study = Study(make_config(datasets={"second": {"base": "imagenet", "split_seed": 5}}), home)
-    prepare(
-        "second",
-        archives / "out",
-        data_root=archives,
-        configured=Plan(study).data("second").spec["configured"],
-    )
+def test_a_variant_draws_by_another_seed(archives):
     mine, plain = Imagenet(split_seed=5).build(archives)["val"], Imagenet().build(archives)["val"]
     assert not np.array_equal(mine.rows, plain.rows)
-    assert np.array_equal(open_prepared(archives / "out").splits["val"].images, mine.images)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +201,7 @@ def test_drawings_come_from_the_archive_or_a_folder(tmp_path, members, packed):
         write_files(tmp_path / "imagenet_sketch", members)
     prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out").verify()
-    assert {name: len(split) for name, split in made.splits.items()} == SIZES
+    assert sizes(made) == SIZES
     assert_rows(
         ImagenetSketch().build(tmp_path),
         {f"{name[-7:]}": content for name, content in members.items()},
@@ -338,30 +307,3 @@ def test_options_give_the_transform_that_weights_are_published_with(name, option
     )
     cut = torchvision.transforms.functional.center_crop(scaled, preset.crop_size)
     assert np.array_equal(images[0], np.asarray(cut).transpose(2, 0, 1))
-
-
-def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
-    def study(**datasets):
-        names = ["imagenet", *datasets]
-        grid = {
-            "protocol": "published",
-            "datasets": names,
-            "backbones": ["imagenet_swin_b"],
-            "methods": ["ce"],
-        }
-        grid |= {"seeds": [1], "calibrators": ["none"]}
-        return Study(
-            {"study": "s", "data_root": str(tmp_path), "datasets": datasets, "grids": [grid]}, HOME
-        )
-
-    plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
-    resized, plain = plan.data("imagenet_238").spec, plan.data("imagenet").spec
-    assert resized["fingerprint"] != plain["fingerprint"]
-    assert (
-        plan.study.datasets.families("imagenet_238") == ()
-    )  # corrupted pictures are scaled as in SMART
-    message = r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"
-    with pytest.raises(ConfigError, match=message):
-        study(small={"base": "imagenet", "resize": 200})
-    with pytest.raises(ConfigError, match="interpolation"):
-        study(odd={"base": "imagenet", "interpolation": "nearest"})

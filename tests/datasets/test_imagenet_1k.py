@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.conftest import is_one_sentence
 from tests.datasets.archives import expect, write_files
-from tests.datasets.pictures import colour, plain
+from tests.datasets.pictures import colour, plain, sizes
 
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets.imagenet_1k import ImagenetTrained
@@ -41,7 +41,7 @@ def refused(root, out):
 def test_validation_images_are_drawn_from_training_images_and_all_stay_encoded(root, tmp_path):
     prepare("imagenet_1k", tmp_path / "out", data_root=root)
     made = open_prepared(tmp_path / "out").verify()
-    assert {name: len(split) for name, split in made.splits.items()} == SIZES
+    assert sizes(made) == SIZES
     assert (tmp_path / "out/train_images.bin").stat().st_size < 18 * 3 * 224 * 224
     seen = []
     for name, split in made.splits.items():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.datasets.pictures import specification
 
 from calgrid.datasets import corruptions, open_prepared, prepare
 from calgrid.datasets.corruptions import CORRUPTIONS, corrupt
@@ -61,22 +62,8 @@ def test_jpeg_keeps_less_of_an_image_at_a_lower_quality():
 
 
 def test_corruptions_of_any_data_set_take_its_shape_classes_and_first_images(digits_dir, tmp_path):
-    facts = {
-        "role": "shift",
-        "base": "digits",
-        "shifts": list(corruptions.STRENGTHS),
-        "severities": [1, 2, 3, 4, 5],
-    }
-    options = {"of": "digits", "images": 7}
-    plan = {
-        "image_set": "mine",
-        "kind": "corruptions",
-        "options": options,
-        "sources": {},
-        "fingerprint": "f",
-    }
-    info = {**facts, "n_classes": None, "image_shape": None}
-    prepare("mine", tmp_path / "mine", base_dir=digits_dir, configured={**plan, "info": info})
+    plan = specification(tmp_path, base="corruptions", of="digits", images=7)
+    prepare("mine", tmp_path / "mine", base_dir=digits_dir, configured=plan)
     made, base = open_prepared(tmp_path / "mine"), open_prepared(digits_dir).splits["test"]
     assert len(made.conditions) == 45
     assert made.splits["shift"].images.shape == (45 * 7, *base.images.shape[1:])

@@ -76,11 +76,6 @@ def test_a_split_refuses_other_types_and_lengths(images, labels, message):
         ImageSplit(images, labels)
 
 
-def test_digits_splits_hold_all_source_images_once_and_share_none(digits):
-    images = [split.images.reshape(len(split), -1) for split in digits.splits.values()]
-    assert len(np.unique(np.concatenate(images), axis=0)) == 1797
-
-
 def test_digits_pictures_are_the_source_scaled_to_a_byte(digits):
     built = Digits().build(None)["test"]
     source = load_digits()
