@@ -30,9 +30,7 @@ def names(folder):
 
 
 def test_readers_see_the_old_file_until_the_end(tmp_path):
-    path = (
-        tmp_path / "a" / "b" / ("a" * 251 + ".txt")
-    )  # the longest name that the file system takes
+    path = tmp_path / "a" / "b" / ("a" * 251 + ".txt")  # the longest name of a file system
     write_text(path, "öld\n")
     with replacing(path) as temporary:
         temporary.write_text("new, half wri")
@@ -57,12 +55,8 @@ def test_a_crash_inside_leaves_the_old_file_and_no_other(tmp_path, crash):
 
 
 def logits(path, size):
-    write_logits(
-        path,
-        Logits(
-            np.arange(size), np.zeros(size, int), np.random.default_rng(0).normal(size=(size, 3))
-        ),
-    )
+    values = np.random.default_rng(0).normal(size=(size, 3))
+    write_logits(path, Logits(np.arange(size), np.zeros(size, int), values))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +132,8 @@ def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path_factory, val
     write_json(one, value)
     write_json(two, dict(reversed(value.items())))
     assert one.read_bytes() == two.read_bytes()
-    assert len(one.read_text().splitlines()) == max(
-        1, len(value) + 2 * bool(value)
-    )  # people can read it
+    # people can read it
+    assert len(one.read_text().splitlines()) == max(1, len(value) + 2 * bool(value))
     back = read_json(one)
     for key, item in value.items():
         same_nan = isinstance(item, float) and math.isnan(item) and math.isnan(back[key])

@@ -163,11 +163,7 @@ def test_files_of_a_study_follow_their_inputs(tmp_path, above):
 @pytest.mark.parametrize(
     "content",
     [
-        {
-            "files": {"a": {"bytes": 1, "sha256": "0"}},
-            "inputs": {"results": {}},
-            "fingerprint": "f",
-        },
+        {"files": {"a": {"bytes": 1}}, "inputs": {"results": {}}, "fingerprint": "f"},
         {"files": {}, "inputs": {"results": {"..": {"a": "0"}}}, "spec": {"files": {"b": "\n  }"}}},
         {"spec": {"inputs": {}, "text": '\n  "files": {'}},
     ],

@@ -78,13 +78,8 @@ def dead():
     """What a lock says of a process of this host that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return {
-        "token": "0" * 32,
-        "host": socket.gethostname(),
-        "pid": process.pid,
-        "process_start": "1",
-        "since": "then",
-    }
+    owner = {"token": "0" * 32, "host": socket.gethostname(), "pid": process.pid}
+    return {**owner, "process_start": "1", "since": "then"}
 
 
 def write(path, owner):
@@ -121,11 +116,8 @@ def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch,
         OwnerLock(path, WHAT),
     ):  # released also when the work fails
         owner = json.loads(path.read_text())
-        assert (owner["host"], owner["pid"], owner["slurm_job"]) == (
-            socket.gethostname(),
-            os.getpid(),
-            "4711",
-        )
+        assert (owner["host"], owner["pid"]) == (socket.gethostname(), os.getpid())
+        assert owner["slurm_job"] == "4711"
         assert owner["since"].startswith("20")
         assert_refused(path, refuses, "SLURM job 4711")
         assert left_over(path) == ["train.lock"]
@@ -134,13 +126,8 @@ def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch,
 
 
 def test_a_second_live_writer_is_refused_by_name(path, holder, refuses):
-    parts = [
-        WHAT,
-        f"process {holder.pid}",
-        f"on {socket.gethostname()}",
-        "wait for it to end, or stop it",
-    ]
-    assert_refused(path, refuses, *parts)
+    owner = f"process {holder.pid} on {socket.gethostname()}"
+    assert_refused(path, refuses, WHAT, owner, "wait for it to end, or stop it")
     assert left_over(path) == ["train.lock"]
     assert json.loads(path.read_text())["pid"] == holder.pid
 
@@ -235,23 +222,16 @@ class TestOwnerOnAnotherHost:
     def elsewhere(self, path, dead, unwatched):
         write(path, {**dead, "host": "node17"})
 
-    def test_is_respected_while_its_heart_beats(self, path, refuses):
-        age(path, locks.STALE_SECONDS - 60)
-        assert_refused(path, refuses, "on node17")
-        assert left_over(path) == ["train.lock"]
-
-    def test_is_presumed_dead_when_it_has_stopped(self, path):
-        age(path, locks.STALE_SECONDS + 1)
-        assert_taken(path)
-
-    @pytest.mark.parametrize("wrong", [-1e6, 1e6])
+    @pytest.mark.parametrize("wrong", [-1e6, 0, 1e6])
     def test_is_judged_by_the_times_of_the_file_system_alone(
         self, path, monkeypatch, refuses, wrong
     ):
         true = time.time
+        age(path, locks.STALE_SECONDS - 60)
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: true() + wrong)
             assert_refused(path, refuses, "on node17")
+        assert left_over(path) == ["train.lock"]
         age(path, locks.STALE_SECONDS + 1)
         monkeypatch.setattr(time, "time", lambda: true() + wrong)
         assert_taken(path)
@@ -407,7 +387,7 @@ class TestTakeOver:
 def test_of_processes_racing_for_a_lock_exactly_one_wins(
     start_python, tmp_path, dead, before, links
 ):
-    rounds = 100
+    rounds = 60
     racers = [start_python(RACE, links) for _ in range(3)]
     results = []
     for number in range(rounds):
@@ -416,9 +396,8 @@ def test_of_processes_racing_for_a_lock_exactly_one_wins(
         if before != "no owner":
             write(path, dead)
         if before == "dead owner and dead claim":
-            write(
-                path.with_name(f"train.lock.takeover-{dead['token']}"), {**dead, "token": "1" * 32}
-            )
+            claim = path.with_name(f"train.lock.takeover-{dead['token']}")
+            write(claim, {**dead, "token": "1" * 32})
         start = time.monotonic() + 0.002
         for racer in racers:
             racer.stdin.write(f"{path} {start}\n")

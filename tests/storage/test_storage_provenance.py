@@ -5,7 +5,6 @@ import json
 import shutil
 import socket
 import subprocess
-import sys
 
 import pytest
 
@@ -22,49 +21,38 @@ def git(folder, *arguments):
 
 
 @pytest.fixture
-def checkout(tmp_path, home):
-    """A repository of its own that holds the package."""
+def checkout(tmp_path, monkeypatch):
+    """A repository of its own that holds the module."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed here")
-    shutil.copytree(
-        home / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-    )
+    file = tmp_path / "src/calgrid/storage/provenance.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.setattr(provenance, "__file__", str(file))
+    monkeypatch.delenv(provenance.COMMIT_VARIABLE, raising=False)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message", "all")
     return tmp_path
 
 
-def ask(checkout):
-    script = "from calgrid.storage import provenance; print(provenance.commit())"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(checkout / "src"), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
 def test_the_commit_and_whether_files_differ_from_it(checkout):
     head = git(checkout, "rev-parse", "HEAD")
-    assert ask(checkout) == head
+    assert provenance.commit() == head
     (checkout / "notes.txt").write_text("not tracked")
-    assert ask(checkout) == head
-    with (checkout / "src/calgrid/errors.py").open("a") as file:
-        file.write("# changed\n")
-    assert ask(checkout) == f"{head}+dirty"
+    assert provenance.commit() == head
+    (checkout / "src/calgrid/storage/provenance.py").write_text("# changed\n")
+    assert provenance.commit() == f"{head}+dirty"
 
 
 def test_without_a_repository_or_below_somebody_elses_there_is_no_commit(checkout):
     shutil.rmtree(checkout / ".git")
-    assert ask(checkout) == ""
+    assert provenance.commit() == ""
     git(checkout, "init", "--quiet")
     (checkout / "other").write_text("other")
     git(checkout, "add", "other")
     git(checkout, "commit", "--quiet", "--message", "other")
-    assert ask(checkout) == ""
+    assert provenance.commit() == ""
 
 
 def test_git_is_asked_once_for_all_jobs_of_a_workflow(monkeypatch):

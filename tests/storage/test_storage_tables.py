@@ -65,12 +65,8 @@ def test_the_same_rows_give_the_same_bytes(path, frame, tmp_path):
 @pytest.mark.parametrize("found", ["f1", None])
 def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found):
     write_frame(path, frame, {"fingerprint": found} if found else {})
-    parts = [
-        f"The metrics file {path}",
-        f"fingerprint {found}, expected f2",
-        "calgrid verify STUDY --delete",
-    ]
-    with refuses(StateError, *parts):
+    said = f"The metrics file {path} ... fingerprint {found}, expected f2"
+    with refuses(StateError, said, "calgrid verify STUDY --delete"):
         read_frame(path, "metrics file", fingerprint="f2")
     write_frame(path, frame, {"fingerprint": "f2"})
     assert len(read_frame(path, fingerprint="f2")) == 3
@@ -127,10 +123,8 @@ def test_other_columns_are_refused(path, frame, columns, refuses):
     write_frame(path, frame)
     with refuses(StateError, f"The metrics file {path}", "columns", "delete it and run again"):
         read_result(path, "metrics file", columns=columns)
-    assert read_result(path, columns={"seed": "int64", "method": "str"}).column_names == [
-        "seed",
-        "method",
-    ]
+    found = read_result(path, columns={"seed": "int64", "method": "str"})
+    assert found.column_names == ["seed", "method"]
 
 
 def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
@@ -155,19 +149,15 @@ def test_rows_of_some_values_are_read_from_every_row_group(tmp_path, refuses):
         for rows in (frame[:2], frame[2:]):  # whose words have other numbers
             writer.write_table(to_table(rows))
     found = read_rows(tmp_path / "t.parquet", "table", {"word": ("a", "c", "x"), "level": (2, 3)})
-    assert found.to_dict("list") == {
-        "word": ["c", "a", "c"],
-        "level": [2, 2, 3],
-        "value": [2.0, 3.0, 5.0],
-    }
+    assert found.value.tolist() == [2.0, 3.0, 5.0]
+    assert (found.word.tolist(), found.level.tolist()) == (["c", "a", "c"], [2, 2, 3])
     words = read_rows(tmp_path / "t.parquet", "table", {"level": (2, 1)}, ["word"], distinct=True)
     assert words["word"].tolist() == ["a", "b", "c"]
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("x",)}).dtypes["word"] == "str"
     with refuses(StateError, "The table", "lacks the column colour", "delete it and run again"):
         read_rows(tmp_path / "t.parquet", "table", {"colour": ("red",)})
-    write_frame(
-        tmp_path / "t.parquet", pd.DataFrame({"word": [None], "value": [1.0]})
-    )  # a column without values
+    # a column without values
+    write_frame(tmp_path / "t.parquet", pd.DataFrame({"word": [None], "value": [1.0]}))
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("a",), "value": (1.0,)}).empty
 
 
