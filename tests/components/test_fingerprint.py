@@ -30,33 +30,19 @@ def scale(x, power=2):
 class Scaled:
     y = 1
 """
+#: other formatting than docstrings: the test of two hundred renames writes all files anew
 HARMLESS = {
     "comment": SOURCE.replace("    return", "    # a remark\n    return"),
-    "comment at the end": SOURCE.replace("range(3):", "range(3):  # three times"),
-    "blank lines": SOURCE.replace("    for", "\n\n    for"),
     "docstring of a function": SOURCE.replace(
         "    for", '    """Scale it.\n\n    Much.\n    """\n    for'
     ),
     "docstring of the module": '"""A module."""\n' + SOURCE,
-    "two columns of indentation": SOURCE.replace("    ", "  "),
-    "tabs": SOURCE.replace("    ", "\t"),
-    "spaces": SOURCE.replace("x * (power + k)", "x*( power+k )"),
-    "lines within brackets": SOURCE.replace(
-        "(power + k)", "(\n            power\n            + k\n        )"
-    ),
-    "backslash": SOURCE.replace("x = x", "x = \\\n            x"),
-    "no newline at the end": SOURCE.rstrip("\n"),
-    "quotes": SOURCE.replace('"', "'"),
     "docstring of a class": SOURCE.replace(
         "class Scaled:", 'class Scaled:\n    """A scaled one."""\n'
     ),
-    "brackets that change nothing": SOURCE.replace("x * (power + k)", "(x * (power + k))"),
 }
+#: beside the random edits of numbers, names, texts and operators
 HARMFUL = {
-    "constant": SOURCE.replace("range(3)", "range(4)"),
-    "default": SOURCE.replace("power=2", "power=3"),
-    "name": SOURCE.replace("power", "exponent"),
-    "operator": SOURCE.replace("power + k", "power - k"),
     "format of an f-string": SOURCE.replace(".3f", ".4f"),
     "text of an f-string": SOURCE.replace("{x", "#{x"),
     "a string that is no docstring": SOURCE.replace("    for", '    y = "text"\n    for'),
@@ -147,37 +133,10 @@ def test_roots_count_as_a_set():
     assert fingerprint.of_job({"seed": 1}, [one]) != fingerprint.of_job({"seed": 2}, [one])
 
 
-def test_closure_of_training_is_what_training_uses():
-    names = ("jobs.train", "losses.mbls", "procedures.tst", "backbones.small_images")
-    roots = [f"calgrid.{name}" for name in names]
-    used = fingerprint.code_digests(roots)
-    helpers = (
-        "training.trainer",
-        "training.seeds",
-        "losses.base",
-        "losses._terms",
-        "procedures.second_stage",
-    )
-    helpers += ("backbones._resnet", "datasets.preparation")
-    assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used.keys()
-    kinds = ("loss", "procedure", "backbone", "calibrator", "dataset")
-    components = {entry.module for kind in kinds for entry in registry.descriptions(kind).values()}
-    assert components & used.keys() == {*roots} - {"calgrid.jobs.train"}
-    assert not {name.split(".")[1] for name in used} & {"metrics", "report", "statistics"}
-
-
 @pytest.mark.parametrize("stage", ["train", "predict", "calibrate", "import_logits", "aggregate"])
 def test_neutral_modules_are_in_no_closure(stage):
     used = {name.split(".")[1] for name in fingerprint.code_digests([f"calgrid.jobs.{stage}"])}
-    assert not used & {
-        "components",
-        "errors",
-        "plan",
-        "progress",
-        "storage",
-        "study",
-        "cli",
-    }
+    assert not used & {"components", "errors", "plan", "progress", "storage", "study", "cli"}
 
 
 def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
@@ -185,11 +144,9 @@ def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
         fingerprint.of_job({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
 
 
-@pytest.mark.parametrize("stage", sorted(SUMMARIES))
-def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
+def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(make_config, home):
     plan = Plan(Study(make_config(), home))
-    others = {plan._stage(name) for name in SUMMARIES if name != stage}
-    assert plan._stage(stage) not in others
+    assert len({plan._stage(name) for name in SUMMARIES}) == len(SUMMARIES)
 
 
 def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
@@ -319,10 +276,6 @@ EDITS = {
     "a probe that no run has": ("probes/masking.py", *EDIT, set()),
     "a table": ("report/tables/costs.py", *EDIT, {"tables"}),
     "storage": ("storage/logits.py", *EDIT, set()),
-    "the command line": ("cli/main.py", *EDIT, set()),
-    "the registry": ("components/registry.py", *EDIT, set()),
-    "the configuration": ("plan/plan.py", *EDIT, set()),
-    "progress": ("progress.py", *EDIT, set()),
 }
 
 

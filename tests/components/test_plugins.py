@@ -77,19 +77,19 @@ def write(tmp_path):
 @pytest.mark.parametrize(
     ("folders", "parts"),
     [
-        (["none"], ["plugins[0]: the folder '", "none' does not exist"]),
-        (["a-b"], ["plugins[0]: 'a-b' is no name of a Python package", "rename the folder"]),
-        (["one/mine_a", "json"], ["plugins[1]: the folder '", "has the name of ", "rename it"]),
+        (["none"], "plugins[0]: the folder ' ... none' does not exist"),
+        (["a-b"], "plugins[0]: 'a-b' is no name of a Python package ... rename the folder"),
+        (["one/mine_a", "json"], "plugins[1]: the folder ' ... has the name of ... rename it"),
         (
             ["one/mine_a", "two/mine_a"],
-            ["one/mine_a and ", "two/mine_a have the same name", "rename one"],
+            "one/mine_a and ... two/mine_a have the same name ... rename one",
         ),
     ],
 )
 def test_a_folder_that_cannot_be_a_plugin_is_refused(tmp_path, refuses, folders, parts):
     for folder in ("a-b", "json", "one/mine_a", "two/mine_a"):
         (tmp_path / folder).mkdir(parents=True)
-    with refuses(ConfigError, *parts):
+    with refuses(ConfigError, parts):
         plugins.use([tmp_path / folder for folder in folders])
 
 
@@ -226,8 +226,9 @@ def test_a_class_without_a_method_that_its_base_leaves_to_it_is_refused(write, r
         registry.load("calibrator", "half")
 
 
-@pytest.mark.parametrize("place", ["calibrators/ends.py", "__init__.py", "helper.py"])
-@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize(
+    ("place", "status"), [("calibrators/ends.py", 0), ("__init__.py", 3), ("helper.py", 0)]
+)
 def test_a_plugin_that_ends_the_program_is_named(write, refuses, place, status):
     name = f"mine_l_{status}_{place.partition('.')[0].replace('/', '_')}"
     text = CALIBRATOR.replace("import numpy as np", f"import numpy as np\nimport {name}.helper")
@@ -304,11 +305,11 @@ def test_a_class_without_a_base_of_calgrid_is_refused(write, refuses):
 @pytest.mark.parametrize(
     ("returned", "parts"),
     [
-        ("return ce", ["a tensor without dimensions, and a dict", "it returned something else"]),
-        ("return logits.square(), {}", ["it returned something else"]),
-        ("return ce * float('nan'), {}", ["mine.py: compute() returns nan for random logits"]),
-        ("return ce.detach(), {}", ["mine.py: the loss has no finite gradient at random logits"]),
-        ("return ce + logits[9].sum(), {}", ["mine.py, line 11, fails on logits of shape (8, 10)"]),
+        ("return ce", "a tensor without dimensions, and a dict ... it returned something else"),
+        ("return logits.square(), {}", "it returned something else"),
+        ("return ce * float('nan'), {}", "mine.py: compute() returns nan for random logits"),
+        ("return ce.detach(), {}", "mine.py: the loss has no finite gradient at random logits"),
+        ("return ce + logits[9].sum(), {}", "mine.py, line 11, fails on logits of shape (8, 10)"),
     ],
     ids=["no terms", "shape", "nan", "no gradient", "error"],
 )
@@ -318,7 +319,7 @@ def test_a_loss_is_computed_before_any_job(
     name = f"own_loss_{request.node.callspec.id.replace(' ', '_')}"  # imported modules stay
     file = write(f"{name}/losses/mine.py", LOSS.replace("RETURNED", returned))
     config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
-    with refuses(ConfigError, *parts):
+    with refuses(ConfigError, parts):
         check_plugins(Study(config, home))
 
 
