@@ -18,7 +18,6 @@ from tests.metrics.cases import softmax
 from calgrid.errors import DataError
 from calgrid.logits.reading import predicted, read_any, read_head_arrays
 from calgrid.storage.arrays import write_head
-from calgrid.storage.logits import Logits, write_logits
 
 NAMES = ["cat", "dog", "eel", "fox"]
 LOGITS, LABELS = arrays()
@@ -26,11 +25,8 @@ LOGITS, LABELS = arrays()
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.int64])
 def test_any_real_numbers(tmp_path, kind):
-    path = npz(
-        tmp_path / "test.npz",
-        logits=np.array([[1, -2], [3, 0]], kind),
-        label=np.array([0, 1], np.uint8),
-    )
+    logits = np.array([[1, -2], [3, 0]], kind)
+    path = npz(tmp_path / "test.npz", logits=logits, label=np.array([0, 1], np.uint8))
     assert read_any(path, "logits").logits.tolist() == [[1.0, -2.0], [3.0, 0.0]]
 
 
@@ -62,14 +58,6 @@ def test_large_integers_and_a_single_large_column(tmp_path):
     assert read_any(path, "logits").logits.tolist() == [[-1, 0]] * 2
     path = npz(tmp_path / "one.npz", logits=np.array([2000.0, -3.0]), label=[1, 0])
     assert read_any(path, "logits", binary=True).logits.tolist() == [[0, 2000], [0, -3]]
-
-
-def test_files_of_ours_and_of_others(tmp_path):
-    ours, theirs = tmp_path / "ours.parquet", tmp_path / "theirs.PARQUET"
-    write_logits(ours, Logits(np.arange(20, dtype=np.int32), LABELS.astype(np.int32), LOGITS))
-    pq.write_table(pa.table({"label": LABELS, "logits": LOGITS.astype(float).tolist()}), theirs)
-    for path in (ours, theirs):
-        assert_read(read_any(path, "logits"))
 
 
 def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
@@ -179,55 +167,51 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "logits",
             {"label": [1, 2, 3]},
-            ["label 3 in row ", "is outside 0..2", "count from 1, so subtract 1"],
+            "label 3 in row ... is outside 0..2 ... count from 1, so subtract 1",
         ),
         (
             "logits",
             {"label": [-1] * 3},
-            ["3 rows have no label (-1)", "cannot be scored", "number the classes from 0"],
+            "3 rows have no label (-1) ... cannot be scored ... number the classes from 0",
         ),
-        ("logits", {"label": [0, 2**32, 1]}, ["label 4294967296 in row 1"]),
-        ("logits", {"label": [0, 0.5, 1]}, ["labels must be integers, got float64"]),
-        ("logits", {"label": [0, np.inf, 1]}, ["labels must be integers, got float64"]),
-        ("logits", {"label": [0, np.nan, 1]}, ["1 labels are NaN; give the classes of these rows"]),
-        ("logits", {"logits": np.float32(1)}, ["logits must have shape (N, K)"]),
-        ("logits", {"logits": np.zeros((0, 3)), "label": []}, ["N >= 1", "(0, 3)"]),
-        ("logits", {"logits": np.diag([0, 1e300, 0])}, ["hold NaN or infinity", "row 1"]),
-        ("logits", {"label": np.zeros(3, "m8[s]")}, ["labels must be integers, got timedelta64"]),
-        ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, ["'logits' must be real numbers"]),
-        ("logits", {"logits": np.zeros(3, "f4,f4")}, ["must be real numbers, got [('f0', '<f4'),"]),
-        ("logits", {"label": np.ones((3, 3), int)}, ["'label' has the wrong shape (3, 3)"]),
+        ("logits", {"label": [0, 0.5, 1]}, "labels must be integers, got float64"),
+        ("logits", {"label": [0, np.nan, 1]}, "1 labels are NaN; give the classes of these rows"),
+        ("logits", {"logits": np.zeros((0, 3)), "label": []}, "N >= 1 ... (0, 3)"),
+        ("logits", {"logits": np.diag([0, 1e300, 0])}, "hold NaN or infinity ... row 1"),
+        ("logits", {"label": np.zeros(3, "m8[s]")}, "labels must be integers, got timedelta64"),
+        ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, "'logits' must be real numbers"),
+        ("logits", {"logits": np.zeros(3, "f4,f4")}, "must be real numbers, got [('f0', '<f4'),"),
         (
             "logits",
             {"logits": [2, 1, 0], "label": np.eye(3)},
-            ["shape (3,) and labels (3, 3)", "seem to be swapped"],
+            "shape (3,) and labels (3, 3) ... seem to be swapped",
         ),
         (
             "logits",
             {"index": [7, 5, 7]},
-            ["has index 7 more than once", "make it unique, or remove 'index'"],
+            "has index 7 more than once ... make it unique, or remove 'index'",
         ),
         (
             "logits",
             {"logits": np.array([[1.0, None]], object)},
-            ["'logits' in", "contains Python objects", "not read", "logits.astype(float)"],
+            "'logits' in ... contains Python objects ... not read ... logits.astype(float)",
         ),  # nothing is unpickled
         (
             "probabilities",
             {"logits": 3 * np.eye(3)},
-            ["should contain probabilities, but row 0 (counted from 0) sums to 3"],
+            "should contain probabilities, but row 0 (counted from 0) sums to 3",
         ),
         (
             "probabilities",
             {"probs": np.diag([1, 1.1, 1])},
-            ["row 1 (counted from 0) sums to 1.1", "kind: logits"],
+            "row 1 (counted from 0) sums to 1.1 ... kind: logits",
         ),
-        ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, ["smallest value -0.5"]),
+        ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, "smallest value -0.5"),
     ],
 )
 def test_arrays_that_are_refused(tmp_path, refuses, kind, content, parts):
     path = npz(tmp_path / "t.npz", **{"logits": np.zeros((3, 3)), "label": [0, 1, 2], **content})
-    with refuses(DataError, str(path), *parts):
+    with refuses(DataError, str(path), parts):
         read_any(path, kind)
 
 
@@ -612,12 +596,6 @@ def test_digits_as_text_are_class_numbers(tmp_path):
     assert data.label.tolist() == (LABELS + 8).tolist()
 
 
-def test_more_or_fewer_classes_than_columns(tmp_path, refuses):
-    text = npz(tmp_path / "text.npz", logits=LOGITS, label=np.array(NAMES)[LABELS])
-    with refuses(DataError, "has 4 columns for the 3 classes cat, dog, eel"):
-        read_any(text, "logits", classes=NAMES[:3])
-
-
 def test_text_as_bytes(tmp_path, refuses):
     words = np.array(["chat", "chien", "maïs", "noix"])[LABELS]
     path = npz(tmp_path / "t.npz", logits=LOGITS, label=np.char.encode(words, "utf-8"))
@@ -705,18 +683,18 @@ def test_rounded_probabilities_and_percentages_are_told_from_logits(tmp_path, re
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("t.txt", ["t.txt must be .npz, .npy, .pt, .parquet or .csv", "numpy.savez('logits.npz'"]),
-        ("t", ["t must be .npz, .npy, .pt, .parquet or .csv"]),
-        ("t.safetensors", ["safetensors.numpy.load_file"]),
-        ("t.arrow", ["datasets.Dataset.from_file"]),
-        ("t.feather", ["pandas.read_feather"]),
-        ("t.csv.gz", ["unpack it"]),
-        ("t.pkl", ["can execute code", "numpy.savez('logits.npz', logits=logits, label=label)"]),
+        ("t.txt", "t.txt must be .npz, .npy, .pt, .parquet or .csv ... numpy.savez('logits.npz'"),
+        ("t", "t must be .npz, .npy, .pt, .parquet or .csv"),
+        ("t.safetensors", "safetensors.numpy.load_file"),
+        ("t.arrow", "datasets.Dataset.from_file"),
+        ("t.feather", "pandas.read_feather"),
+        ("t.csv.gz", "unpack it"),
+        ("t.pkl", "can execute code ... numpy.savez('logits.npz', logits=logits, label=label)"),
     ],
 )
 def test_other_formats_are_refused_with_a_way_to_convert_them(tmp_path, refuses, name, parts):
     (tmp_path / name).touch()
-    with refuses(DataError, *parts):
+    with refuses(DataError, parts):
         read_any(tmp_path / name, "logits")
 
 
