@@ -34,6 +34,18 @@ def calgrid(capsys, monkeypatch):
 
 
 @pytest.fixture
+def succeeds(calgrid):
+    """Run a command that must end well."""
+
+    def run(*arguments):
+        done = calgrid(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    return run
+
+
+@pytest.fixture
 def fails(calgrid, refuses):
     """Run a command that must fail: exit code 2, one sentence on standard error, nothing on
     standard output.
@@ -120,12 +132,6 @@ def pair(files):
 
 
 @pytest.fixture
-def calibrated(calgrid, pair):
+def calibrated(succeeds, pair):
     """Calibrate with further options, which must end well."""
-
-    def run(*options, kind="parquet"):
-        done = calgrid(*pair(kind), *options)
-        assert done.code == 0, done.err
-        return done
-
-    return run
+    return lambda *options, kind="parquet": succeeds(*pair(kind), *options)

@@ -32,13 +32,12 @@ def val(tmp_path, data):
 
 
 @pytest.fixture
-def fitted(calgrid, tmp_path, val):
+def fitted(succeeds, tmp_path, val):
     """A fit that depends on the order of the classes, saved."""
     path = tmp_path / "fitted.safetensors"
-    done = calgrid(
+    succeeds(
         "calibrate", "--calibrator", "vs", "--fit", val, "--apply", val, "--save", path, *QUICK
     )
-    assert done.code == 0, done.err
     return path
 
 
@@ -49,13 +48,12 @@ def expected(data):
 
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("saved", [True, False])
-def test_columns_go_by_name(calgrid, fitted, val, expected, data, tmp_path, saved, labelled):
+def test_columns_go_by_name(succeeds, fitted, val, expected, data, tmp_path, saved, labelled):
     out = tmp_path / "out.parquet"
     labels = data.test_labels if labelled else None
     test = table(tmp_path / "test.csv", data.test, PERMUTED, labels)
     fit = ("--load", fitted) if saved else ("--calibrator", "vs", "--fit", val)
-    done = calgrid("calibrate", *fit, "--apply", test, "--out", out, *QUICK)
-    assert done.code == 0, done.err
+    done = succeeds("calibrate", *fit, "--apply", test, "--out", out, *QUICK)
     written = read_logits(out)
     assert np.exp(written.logits) == pytest.approx(expected, abs=1e-5)
     assert written.metadata["classes"] == NAMES
@@ -76,28 +74,32 @@ def test_other_classes_and_files_from_which_nothing_would_come_are_refused(
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, tmp_path, saved):
+def test_a_further_class_is_refused_unless_the_classes_are_named(
+    calgrid, succeeds, data, tmp_path, saved
+):
     names, fitted = [f"logit_{name}" for name in NAMES], tmp_path / "fitted.safetensors"
     for role, width in (("val", 3), ("test", 4)):
         rows = pd.DataFrame(getattr(data, role)[:, :width], columns=names[:width])
         rows["label"] = getattr(data, f"{role}_labels") % 3
         rows.to_csv(tmp_path / f"{role}.csv", index=False)
     fit = ("--calibrator", "ts", "--fit", tmp_path / "val.csv")
-    assert calgrid("calibrate", *fit, "--save", fitted, *QUICK).code == 0
+    succeeds("calibrate", *fit, "--save", fitted, *QUICK)
     how = ("--load", fitted) if saved else fit
     apply = ("calibrate", *how, "--apply", tmp_path / "test.csv", *QUICK)
     done = calgrid(*apply)
     assert done.code == 2
     assert "test.csv has the columns logit_fox beside those of the classes" in done.err
-    assert calgrid(*apply, "--classes", "cat,dog,eel").code == 0
+    succeeds(*apply, "--classes", "cat,dog,eel")
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_fit_without_names_for_columns_with_names_is_said(calgrid, val, data, tmp_path, saved):
+def test_a_fit_without_names_for_columns_with_names_is_said(
+    calgrid, succeeds, val, data, tmp_path, saved
+):
     plain, path = tmp_path / "plain.npz", tmp_path / "unnamed.safetensors"
     np.savez(plain, logits=data.val, label=data.val_labels)
     fit = ("calibrate", "--calibrator", "vs", "--fit", plain)
-    assert calgrid(*fit, "--save", path).code == 0
+    succeeds(*fit, "--save", path)
     how = ("calibrate", "--load", path) if saved else fit
     test = table(tmp_path / "test.csv", data.test, PERMUTED, data.test_labels)
     done = calgrid(*how, "--apply", test, *QUICK)
@@ -134,9 +136,9 @@ def test_a_saved_fit_knows_what_its_numbers_are(calgrid, tmp_path):
     assert one == pytest.approx(two)
 
 
-@pytest.mark.parametrize("classes", ["cat,dog,bird,fish", "1,2,3,4", "3,2,1,0", None])
+@pytest.mark.parametrize("classes", ["cat,dog,bird,fish", "3,2,1,0", None])
 def test_csv_has_a_column_for_each_class_and_gives_the_metrics_of_parquet(
-    calgrid, data, tmp_path, classes
+    succeeds, data, tmp_path, classes
 ):
     names = classes.split(",") if classes else ["0", "1", "2", "3"]
     given = ["--classes", classes] if classes else []
@@ -147,10 +149,8 @@ def test_csv_has_a_column_for_each_class_and_gives_the_metrics_of_parquet(
     for kind in ("csv", "parquet"):
         out = tmp_path / f"out.{kind}"
         options = ["--calibrator", "ts", "--bootstrap", 0, "--out", out, *given]
-        done = calgrid("calibrate", "--fit", val, "--apply", test, *options)
-        assert done.code == 0, done.err
-        printed = calgrid("metrics", out, "--bootstrap", 0, "--json")
-        assert printed.code == 0, printed.err
+        succeeds("calibrate", "--fit", val, "--apply", test, *options)
+        printed = succeeds("metrics", out, "--bootstrap", 0, "--json")
         metrics = json.loads(printed.out)
         assert metrics.pop("warnings") == []
         found[kind] = {name: score["value"] for name, score in metrics.items()}
@@ -163,12 +163,11 @@ def test_csv_has_a_column_for_each_class_and_gives_the_metrics_of_parquet(
     assert frame.iloc[:, 2:].to_numpy() == pytest.approx(expected, abs=1e-12)
 
 
-def test_labels_of_csv_are_empty_where_there_are_none(calgrid, data, tmp_path):
+def test_labels_of_csv_are_empty_where_there_are_none(calgrid, succeeds, data, tmp_path):
     val, test, out = tmp_path / "val.npz", tmp_path / "test.npz", tmp_path / "out.csv"
     np.savez(val, logits=data.val, label=data.val_labels)
     np.savez(test, logits=data.test)
-    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out)
-    assert done.code == 0, done.err
+    succeeds("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out)
     assert pd.read_csv(out)["label"].isna().all()
     refused = calgrid("metrics", out)
     assert refused.code == 2

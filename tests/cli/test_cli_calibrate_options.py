@@ -32,35 +32,25 @@ def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, 
 
 
 @pytest.mark.parametrize("names", ["ts", "none,ts"])
-def test_a_calibrator_is_saved_without_a_file_to_calibrate(calgrid, files, tmp_path, names):
+def test_a_calibrator_is_saved_without_a_file_to_calibrate(succeeds, files, tmp_path, names):
     val, test = files()
     saved, same = tmp_path / "saved.safetensors", tmp_path / "same.safetensors"
     fit = ("calibrate", "--calibrator", names, "--fit", val, *FAST)
-    done = calgrid(*fit, "--save", saved)
-    assert done.code == 0
+    done = succeeds(*fit, "--save", saved)
     assert done.out.splitlines()[-1].startswith(f"{saved} has ts(T=")
     assert done.out.endswith("; apply it with --load.\n")
-    assert calgrid(*fit, "--save", same, "--apply", test).code == 0
+    succeeds(*fit, "--save", same, "--apply", test)
     assert load_calibrator(saved).id == "ts"
     assert saved.read_bytes() == same.read_bytes()
 
 
 def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, monkeypatch):
     fit = (*pair(), "--calibrator", "ts")
-    saved, one, folder = (
-        tmp_path / "ts.safetensors",
-        tmp_path / "one.parquet",
-        tmp_path / "d.parquet",
-    )
+    saved, one = tmp_path / "ts.safetensors", tmp_path / "one.parquet"
+    folder = tmp_path / "d.parquet"
     folder.mkdir()
-    fails(
-        *fit,
-        "--save",
-        one,
-        "--out",
-        one,
-        parts=["--save and --out are the same file", "one.parquet"],
-    )
+    same = ["--save and --out are the same file", "one.parquet"]
+    fails(*fit, "--save", one, "--out", one, parts=same)
     fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
     below = tmp_path / "val.parquet" / "out.parquet"
     fails(*fit, "--save", saved, "--out", below, parts=["The path", "cannot be used (file exists)"])
@@ -68,14 +58,8 @@ def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, mon
     fails(*fit, "--save", saved, "--out", long, parts=[f"The path {long} is too long"])
     closed = tmp_path / "closed" / "out.parquet"
     deny(monkeypatch, "touch", lambda path: path.parent.name == "closed")
-    fails(
-        *fit,
-        "--save",
-        saved,
-        "--out",
-        closed,
-        parts=[f"The path {closed} cannot be used (permission denied)"],
-    )
+    denied = [f"The path {closed} cannot be used (permission denied)"]
+    fails(*fit, "--save", saved, "--out", closed, parts=denied)
     assert not saved.exists()
     assert not one.exists()
 
@@ -92,12 +76,11 @@ def deny(monkeypatch, name, closed):
     monkeypatch.setattr(Path, name, denied)
 
 
-def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
+def test_rows_that_score_their_own_fit_are_warned_of(calgrid, succeeds, files):
     val, test = files()
     fit = ("calibrate", "--calibrator", "ts", "--fit", val, *FAST)
     assert "Warning" not in calgrid(*fit, "--apply", test).err
-    again = calgrid(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
-    assert again.code == 0
+    again = succeeds(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
     assert again.err.count("\n") == 1
     assert "Warning: --fit and --apply share rows" in again.err
 
@@ -126,11 +109,8 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(
     width = 3
     for name in ("val", "test"):
         logits, labels = getattr(data, name), getattr(data, f"{name}_labels")
-        features = (
-            {"features": np.ones((len(labels), width))}
-            if (name, applied) != ("test", "without")
-            else {}
-        )
+        has_features = (name, applied) != ("test", "without")
+        features = {"features": np.ones((len(labels), width))} if has_features else {}
         np.savez(tmp_path / f"{name}.npz", logits=logits, label=labels, **features)
     asked = []
 

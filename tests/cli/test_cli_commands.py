@@ -30,7 +30,6 @@ from calgrid.study.runs import registered_methods
 from calgrid.study.study import Study
 from calgrid.training.interrupt import StoppedError
 
-REPORTS = ("aggregate", "tables", "figures", "report")
 IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
@@ -45,15 +44,14 @@ def test_version(calgrid):
 
 
 def test_prepared_data_have_a_record_and_a_manifest_without_times(
-    calgrid, make_config, home, tmp_path
+    succeeds, make_config, home, tmp_path
 ):
     spec = Plan(Study(make_config(), home)).data("digits").spec
     manifests = []
     for place in ("first", "second"):
         folder = tmp_path / place
         write_plan(tmp_path / "plan.json", {str(folder): spec}, "calgrid.jobs.data")
-        done = calgrid("job", "data", "--plan", tmp_path / "plan.json", "--out", folder)
-        assert done.code == 0, done.err
+        succeeds("job", "data", "--plan", tmp_path / "plan.json", "--out", folder)
         manifests.append((folder / "manifest.json").read_bytes())
         record = Record.read(folder, "prepare.json")
         assert record.content["spec"]["image_set"] == "digits"
@@ -66,10 +64,10 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(
     assert manifests[0] == manifests[1]
 
 
-def test_every_command_has_help_for_every_option(calgrid):
+def test_every_command_has_help_for_every_option(succeeds):
     (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
     for command, parser in subparsers.choices.items():
-        assert calgrid(command, "--help").code == 0
+        succeeds(command, "--help")
         options = [
             action for action in parser._actions if action.dest not in ("help", "device", "kind")
         ]
@@ -117,9 +115,8 @@ def test_list_alone_lists_the_kinds(calgrid):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lists_hold_every_component_with_its_source(calgrid, kind):
-    done = calgrid("list", kind, "--json")
-    assert done.code == 0, done.err
+def test_lists_hold_every_component_with_its_source(calgrid, succeeds, kind):
+    done = succeeds("list", kind, "--json")
     entries = json.loads(done.out)
     assert [entry["id"] for entry in entries] == IDS[kind]
     assert all(entry["source"] and entry["summary"] for entry in entries)
@@ -138,10 +135,8 @@ def test_all_that_is_known_of_a_component_is_in_lines(calgrid):
     (entry,) = json.loads(calgrid("list", "mbls", "--json").out)
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
     lines = [line.split() for line in calgrid("list", "calibrators", "smart").out.splitlines()]
-    assert all(
-        fact in lines
-        for fact in (["needs", "logits"], ["keeps_argmax", "yes"], ["parameters", "49"])
-    )
+    for fact in ("needs logits", "keeps_argmax yes", "parameters 49"):
+        assert fact.split() in lines
 
 
 def test_a_model_of_timm_is_listed_with_its_weights(calgrid):
@@ -179,10 +174,9 @@ def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(
 
 
 class TestCheck:
-    def test_says_what_would_run_with_fingerprints(self, calgrid, configured, make_config, home):
+    def test_says_what_would_run_with_fingerprints(self, succeeds, configured, make_config, home):
         config = make_config({"methods": ["tst", "ls"]})
-        done = calgrid("check", configured(config))
-        assert done.code == 0, done.err
+        done = succeeds("check", configured(config))
         first, *runs = done.out.splitlines()
         assert first == (
             "study 'small': 2 runs, 12 jobs (data 1, train 3, predict 2, calibrate 2, "
@@ -194,48 +188,22 @@ class TestCheck:
         ]
 
     def test_another_data_root_takes_the_place_of_the_configurations(
-        self, calgrid, fails, configured, make_config, tmp_path
+        self, succeeds, fails, configured, make_config, tmp_path
     ):
-        mine = {
-            "val": "val.npz",
-            "test": "test.npz",
-            "kind": "logits",
-            "backbone": "resnet8",
-            "method": "ce",
-        }
-        path = configured(
-            make_config(
-                external={"mine": {**mine, "calibrators": ["ts"]}}, data_root=str(tmp_path / "none")
-            )
-        )
+        mine = {"val": "val.npz", "test": "test.npz", "kind": "logits", "calibrators": ["ts"]}
+        mine |= {"backbone": "resnet8", "method": "ce"}
+        path = configured(make_config(external={"mine": mine}, data_root=str(tmp_path / "none")))
         fails("check", path, parts=[f"data_root: the folder '{tmp_path}/none' does not exist"])
         (tmp_path / "there").mkdir()
         for name, logits in (("val.npz", 2 * np.eye(2)), ("test.npz", 3 * np.eye(2))):
             np.savez(tmp_path / "there" / name, logits=logits, label=[0, 1])
-        done = calgrid("check", path, "--data-root", tmp_path / "there")
-        assert done.code == 0, done.err
+        done = succeeds("check", path, "--data-root", tmp_path / "there")
         assert "import 1" in done.out
 
-    @pytest.mark.parametrize(
-        ("text", "parts"),
-        [
-            ("study: [a\n", ["study.yaml, line 2, column 1, is not valid YAML"]),
-            ("study: x\ngrid: []\n", ["Unknown key 'grid'", "did you mean 'grids'?"]),
-        ],
-    )
-    def test_mistakes(self, fails, configured, text, parts):
-        fails("check", configured(text), parts=["calgrid check: ", *parts])
-
-    def test_says_which_overrides_match_nothing(self, calgrid, configured, make_config):
-        matches = [
-            {"method": "mbls"},
-            {"method": "acls"},
-            {"backbone": "resnet50"},
-            {"dataset": "digits"},
-        ]
-        overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
-        done = calgrid("check", configured(make_config(overrides=overrides)))
-        assert done.code == 0
+    def test_says_which_overrides_match_nothing(self, succeeds, configured, make_config):
+        matches = [("method", "mbls"), ("method", "acls"), ("backbone", "resnet50")]
+        overrides = [{"match": {axis: name}, "set": {"margin": 3.0}} for axis, name in matches]
+        done = succeeds("check", configured(make_config(overrides=overrides)))
         said = [f"Warning: overrides[{number}] matches no run of this study." for number in (1, 2)]
         assert done.err.splitlines() == said
 
@@ -252,24 +220,11 @@ class TestCheck:
         assert line.startswith(said)
 
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(
-        self, calgrid, configured, make_config, monkeypatch
+        self, succeeds, configured, make_config, monkeypatch
     ):
         monkeypatch.setattr(rules, "GPU_DEVICES", ())
-        done = calgrid("check", configured(make_config(device="cuda")))
-        assert done.code == 0
+        done = succeeds("check", configured(make_config(device="cuda")))
         assert done.err.startswith("Warning: 'device: cuda' needs a GPU, and this machine has none")
-
-    def test_counts_the_rows_of_own_images(self, fails, configured, make_config, tmp_path):
-        write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
-        mine = {"base": "image_parquet", "like": "cifar10", "test_size": 5}
-        path = configured(
-            make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
-        )
-        parts = [
-            "datasets.mine: val_size is 5000, but the training files have 25 rows; use a smaller "
-            "number"
-        ]
-        fails("check", path, parts=parts)
 
     def test_shows_the_images_of_each_class_and_warns_of_few(
         self, calgrid, configured, make_config, tmp_path
@@ -307,7 +262,7 @@ class TestCheck:
 
     @pytest.mark.parametrize("classes", [None, [1, 2, 10]])
     def test_says_that_numbered_folders_are_in_the_order_of_text(
-        self, calgrid, configured, make_config, tmp_path, classes
+        self, succeeds, configured, make_config, tmp_path, classes
     ):
         names = [f"{name}/{row}.png" for name in (1, 2, 10) for row in range(70)]
         write_files(tmp_path / "train", dict.fromkeys(names, b""))
@@ -318,17 +273,8 @@ class TestCheck:
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
         said = "Warning: the classes of mine are in the order of text (1, 10, 2); for that"
-        done = calgrid("check", path)
-        assert done.code == 0
+        done = succeeds("check", path)
         assert (said in done.err) == (classes is None)
-
-    def test_the_schemas_are_found_from_any_folder(
-        self, calgrid, configured, make_config, tmp_path, monkeypatch
-    ):
-        path = configured(make_config())
-        monkeypatch.chdir(tmp_path)
-        assert calgrid("check", path).out.startswith("study 'small': ")
-        assert calgrid("cost", path).code == 0
 
 
 class TestPlans:
@@ -340,20 +286,10 @@ class TestPlans:
         fails(*arguments, parts=[f"calgrid train: The plan {plan} does not exist"])
         write_record(plan, {"jobs": {"other": {}}, "code": {}})
         fails(*arguments, parts=[f"The plan {plan} has no job for {out}", "run the same command"])
-        assert not out.exists()
-
-    @pytest.mark.parametrize("stage", REPORTS)
-    def test_a_plan_without_the_stage(self, fails, stage, tmp_path):
-        plan = tmp_path / "plan.json"
-        record = tmp_path / f"study/.calgrid/{stage}-f1.json"
-        arguments = ("job", stage, "--plan", plan, "--out", record)
-        fails(*arguments, parts=[f"calgrid {stage}: The plan {plan} does not exist"])
-        write_record(plan, {"manifest": {}})
-        fails(*arguments, parts=[f"The plan {plan} has no job for {record}"])
         for text in ("[]", "{}"):
             plan.write_text(text)
             fails(*arguments, parts=[f"The plan {plan} has been changed"])
-        assert not record.parents[1].exists()
+        assert not out.exists()
 
 
 class TestExit:
@@ -372,10 +308,8 @@ class TestExit:
     def test_a_run_that_was_stopped_has_a_code_of_its_own(self, calgrid, ends_with):
         ends_with(StoppedError("Stopped by SIGTERM; run again to continue."))
         done = calgrid("list", "methods")
-        assert (done.code, done.err) == (
-            EXIT_STOPPED,
-            "calgrid list: Stopped by SIGTERM; run again to continue.\n",
-        )
+        said = "calgrid list: Stopped by SIGTERM; run again to continue.\n"
+        assert (done.code, done.err) == (EXIT_STOPPED, said)
 
     @pytest.mark.parametrize("error", [KeyError("ours"), TimeoutError(110, "timed out")])
     def test_a_fault_that_is_no_path_of_the_user_shows_its_traceback(
@@ -390,16 +324,16 @@ class TestExit:
         [
             (
                 FileNotFoundError(2, "No such file", "a/b"),
-                ["The path a/b cannot be used", "correct it"],
+                "The path a/b cannot be used ... correct it",
             ),
-            (OSError(36, "Too long", "a/b"), ["The path a/b is too long", "give shorter names"]),
+            (OSError(36, "Too long", "a/b"), "The path a/b is too long ... give shorter names"),
         ],
     )
     def test_what_the_file_system_says_of_a_path_is_one_sentence(
         self, fails, ends_with, error, parts
     ):
         ends_with(error)
-        fails("list", "methods", parts=["calgrid list: ", *parts])
+        fails("list", "methods", parts=["calgrid list: ", parts])
 
     def test_ctrl_c_is_one_line(self, calgrid, ends_with):
         ends_with(KeyboardInterrupt())
@@ -415,10 +349,10 @@ class TestExit:
         assert process.wait() == 0
 
 
-def test_threads_are_set_before_libraries_are_imported(calgrid, monkeypatch):
+def test_threads_are_set_before_libraries_are_imported(succeeds, monkeypatch):
     seen = {}
     monkeypatch.setattr("calgrid.cli.files.metrics", lambda _: seen.update(os.environ))
-    assert calgrid("metrics", "x.npz", "--threads", 3).code == 0
+    succeeds("metrics", "x.npz", "--threads", 3)
     assert [
         seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     ] == ["3"] * 3
@@ -439,10 +373,10 @@ def test_threads_are_at_least_one(calgrid, threads):
     ],
 )
 def test_variables_are_checked_where_they_are_used(
-    calgrid, monkeypatch, tmp_path, name, value, said
+    calgrid, succeeds, monkeypatch, tmp_path, name, value, said
 ):
     monkeypatch.setenv(name, value)
-    assert calgrid("list", "methods").code == 0
+    succeeds("list", "methods")
     done = calgrid("job", "train", "--plan", "p", "--out", tmp_path)
     assert done.code == 2
     assert f"{said} (from the option or the variable {name})" in done.err

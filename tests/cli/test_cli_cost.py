@@ -53,11 +53,10 @@ def test_finished_trainings_give_their_speed(
     assert total(calgrid("cost", path).out)[-2:] == [f"{minutes:.1f}", "min"]
 
 
-def test_speed_is_measured_here_on_request(calgrid, configured, make_config, monkeypatch):
+def test_speed_is_measured_here_on_request(calgrid, succeeds, configured, make_config, monkeypatch):
     monkeypatch.setattr(speed, "STEPS", 2)
     path = configured(make_config({"methods": ["mit_l", "ce", "tst"]}, device="cpu"))
-    done = calgrid("cost", path, "--measure")
-    assert done.code == 0, done.err
+    done = succeeds("cost", path, "--measure")
     assert "Unknown" not in done.out
     assert "epoch" not in done.err
     measured = []
@@ -92,11 +91,8 @@ def test_at_most_twenty_steps_or_a_minute_are_measured(
 
 def test_logits_alone_have_jobs_and_no_hours(calgrid, configured, tmp_path):
     logits = {"kind": "logits", "test": "t.npz", "dataset": "d", "backbone": "b", "method": "m"}
-    config = {
-        "study": "own",
-        "data_root": str(tmp_path),
-        "external": {"mine": {**logits, "split_seed": 1}},
-    }
+    external = {"mine": {**logits, "split_seed": 1}}
+    config = {"study": "own", "data_root": str(tmp_path), "external": external}
     (tmp_path / "t.npz").touch()
     done = calgrid("cost", configured(config))
     assert "1 run, 6 jobs (import 1, calibrate 1, " in done.out, done.err
@@ -104,15 +100,9 @@ def test_logits_alone_have_jobs_and_no_hours(calgrid, configured, tmp_path):
 
 
 def test_images_that_are_not_readable_are_reported(fails, configured, tmp_path):
-    (tmp_path / "images").mkdir()
     for name in ("train", "test"):
-        (tmp_path / f"images/{name}.parquet").touch()
-    mine = {
-        "base": "image_parquet",
-        "train": "images/train.parquet",
-        "test": "images/test.parquet",
-        "val_size": 10,
-    }
+        (tmp_path / f"{name}.parquet").touch()
+    mine = {"base": "image_parquet", "val_size": 10}
     config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
     path = configured({**config, "grids": [{**CIFAR, "datasets": ["mine"]}]})
     fails("cost", path, parts=["datasets.mine: ", "train.parquet is not a readable Parquet file"])

@@ -15,16 +15,15 @@ def nowhere(tmp_path, monkeypatch, without_plugins):
 
 
 def test_the_folder_holds_a_valid_study_of_its_name_and_takes_new_methods(
-    calgrid, monkeypatch, tmp_path
+    calgrid, succeeds, monkeypatch, tmp_path
 ):
-    done = calgrid("init", "studies/mine")
-    assert done.code == 0, done.err
+    succeeds("init", "studies/mine")
     assert [path.name for path in tmp_path.glob("studies/*")] == ["mine"]  # nothing hidden stays
     monkeypatch.chdir("studies/mine")
     for profile in ("profiles/default/config.yaml", "slurm/config.yaml"):
         assert (tmp_path / "studies/mine" / profile).read_bytes() == (HOME / profile).read_bytes()
     assert calgrid("check", "config/config.yaml").out.startswith("study 'mine': 9 runs, ")
-    assert calgrid("new", "loss", "my_loss").code == 0
+    succeeds("new", "loss", "my_loss")
     config = yaml.safe_load((tmp_path / "studies/mine/config/config.yaml").read_text())
     config["grids"][0]["methods"] = ["my_loss"]
     (tmp_path / "studies/mine/config/config.yaml").write_text(yaml.safe_dump(config))
@@ -39,9 +38,6 @@ def test_what_is_there_stays_as_it_is(calgrid, fails, tmp_path):
     (tmp_path / "file").touch()
     fails("init", "file", parts=["file exists already"])
     shutil.rmtree(tmp_path / "mine")
-    fails(
-        "init",
-        "two words",
-        parts=["the name of the folder two words", "'two words' is not a valid name"],
-    )
+    said = ["the name of the folder two words", "'two words' is not a valid name"]
+    fails("init", "two words", parts=said)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -57,8 +57,8 @@ def test_the_test_of_an_edited_component_says_what_to_replace(calgrid, folder):
     assert "assert 0.5 == 0.25" in tested.stdout
 
 
-def test_a_class_that_the_file_needs_is_not_hidden(calgrid, folder):
-    assert calgrid("new", "loss", "loss", "--into", folder).code == 0
+def test_a_class_that_the_file_needs_is_not_hidden(succeeds, folder):
+    succeeds("new", "loss", "loss", "--into", folder)
     assert "class MyLoss(Loss):" in (folder / "losses" / "loss.py").read_text()
 
 
@@ -66,27 +66,15 @@ def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
     calgrid("new", "loss", "mine", "--into", folder)
     file = folder / "losses" / "mine.py"
     file.write_text("kept")
-    fails(
-        "new",
-        "loss",
-        "mine",
-        "--into",
-        folder,
-        parts=["calgrid new: ", "losses/mine.py exists already"],
-    )
+    exists = ["calgrid new: ", "losses/mine.py exists already"]
+    fails("new", "loss", "mine", "--into", folder, parts=exists)
     assert file.read_text() == "kept"
     taken = "'mixup' is already the procedure of calgrid/procedures/mixup.py"
     fails("new", "loss", "mixup", "--into", folder, parts=[taken])
     fails("new", "loss", "My-Loss", "--into", folder, parts=["'My-Loss' is not a valid identifier"])
     other = folder.parent / "a-b"
-    fails(
-        "new",
-        "loss",
-        "mine",
-        "--into",
-        other,
-        parts=["--into: 'a-b' is no name of a Python package"],
-    )
+    no_package = ["--into: 'a-b' is no name of a Python package"]
+    fails("new", "loss", "mine", "--into", other, parts=no_package)
     assert {path.name for path in folder.rglob("*.py")} == {"mine.py", "test_loss_mine.py"}
     assert not (folder.parent / "a-b").exists()
 

@@ -21,26 +21,23 @@ def test_bins_of_a_file_give_its_calibration_error(calgrid, files, data):
     assert " %, debiased ECE " in head
 
 
-def test_calibrate_draws_before_and_after_and_its_verdict_is_in_front(calgrid, files, tmp_path):
+def test_calibrate_draws_before_and_after_and_its_verdict_is_in_front(succeeds, files, tmp_path):
     val, test = files("npz")
     plot, out = tmp_path / "r.svg", tmp_path / "calibrated.parquet"
     options = ("--fit", val, "--apply", test, "--bootstrap", 50, "--plot", plot, "--out", out)
-    done = calgrid("calibrate", "--calibrator", "ts,none,ts_mix", *options)
-    assert done.code == 0, done.err
+    done = succeeds("calibrate", "--calibrator", "ts,none,ts_mix", *options)
     use, verdict = (line for line in done.out.splitlines() if line.startswith(("Use ", "ts")))
     assert use == done.out.splitlines()[0]
     assert " is better than no calibration on " in verdict
     assert "paired interval of the difference [-" in verdict
     assert plot.read_text().count("debiased ECE") == 2
-    both = calgrid("reliability", test, out, "--plot", tmp_path / "both.pdf", "--bootstrap", 0)
-    assert both.code == 0, both.err
+    succeeds("reliability", test, out, "--plot", tmp_path / "both.pdf", "--bootstrap", 0)
     assert (tmp_path / "both.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_each_class_has_the_diagram_of_its_predictions(calgrid, files, data, tmp_path):
+def test_each_class_has_the_diagram_of_its_predictions(succeeds, files, data, tmp_path):
     _, test = files("npz")
-    done = calgrid("reliability", test, "--per-class")
-    assert done.code == 0, done.err
+    done = succeeds("reliability", test, "--per-class")
     probs = softmax(data.test)
     for number, block in enumerate(done.out.strip().split("\n\n")):
         rows = probs.argmax(axis=1) == number
@@ -49,7 +46,7 @@ def test_each_class_has_the_diagram_of_its_predictions(calgrid, files, data, tmp
         assert block.startswith(f"{number}: {rows.sum()} rows, {rows.sum()} predicted, {said}\n")
     assert number + 1 == probs.shape[1]
     plot = tmp_path / "r.svg"
-    assert calgrid("reliability", test, "--per-class", "--plot", plot).code == 0
+    succeeds("reliability", test, "--per-class", "--plot", plot)
     assert plot.read_text().count(" predicted") == probs.shape[1]
 
 
@@ -59,11 +56,10 @@ def test_names_that_cannot_be_drawn_are_refused(fails, files, tmp_path):
     fails("reliability", test, test, parts=["files with different names"])
 
 
-def test_a_calibrator_that_ties_says_what_could_have_been_found(calgrid, data, tmp_path):
+def test_a_calibrator_that_ties_says_what_could_have_been_found(succeeds, data, tmp_path):
     val = write(tmp_path / "val", "npz", data.val / 3, data.val_labels)
     test = write(tmp_path / "test", "npz", data.test / 3, data.test_labels)
     options = ("--fit", val, "--apply", test, "--bootstrap", 50)
-    done = calgrid("calibrate", "--calibrator", "ts", *options)
-    assert done.code == 0, done.err
+    done = succeeds("calibrate", "--calibrator", "ts", *options)
     found = r"ts ties with no calibration .*; a difference of 0\.\d{4} nats would have been found"
     assert re.search(found, done.out)

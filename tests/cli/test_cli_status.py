@@ -29,13 +29,23 @@ def place(tmp_path, monkeypatch, make_config):
 
 
 @pytest.fixture
-def jobs(calgrid):
+def jobs(succeeds):
     def found(*options):
-        done = calgrid("status", "study.yaml", *options)
-        assert done.code == 0, done.err
+        done = succeeds("status", "study.yaml", *options)
         return json.loads(done.out)["jobs"] if options else done.out
 
     return found
+
+
+@pytest.fixture
+def found(jobs):
+    """Function that returns what is said of the training of each method."""
+
+    def by_method():
+        trained = (job for job in jobs("--json") if job["stage"] == "train")
+        return {job["about"].split("/")[3]: job for job in trained}
+
+    return by_method
 
 
 @pytest.fixture
@@ -52,7 +62,7 @@ def log(job, *lines):
     path.write_text("\n".join([f"{MARK}train, attempt 1, now", *lines, ""]))
 
 
-def test_states_of_trainings(place, jobs, trainings):
+def test_states_of_trainings(place, jobs, found, trainings):
     done = place / trainings["brier"].folder
     for name in (TRAIN, HISTORY, MODEL):
         write_record(done / name, {"fingerprint": trainings["brier"].fingerprint})
@@ -69,17 +79,8 @@ def test_states_of_trainings(place, jobs, trainings):
         "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.",
     )
     with locks.OwnerLock(place / f"{trainings['ce'].folder}.lock", "run"):
-        found = {
-            job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"
-        }
-        text = jobs()
-    states = {
-        "ce": "running",
-        "ls": "stopped",
-        "mbls": "failed",
-        "fl3": "waiting",
-        "brier": "done",
-    }
+        found, text = found(), jobs()
+    states = {"ce": "running", "ls": "stopped", "mbls": "failed", "fl3": "waiting", "brier": "done"}
     assert {method: job["state"] for method, job in found.items()} == states
     running = found["ce"]
     assert (running["epoch"], running["epochs"], running["left"]) == (12, 60, "1:40")
@@ -120,7 +121,7 @@ def test_a_record_that_cannot_be_read_is_named(place, jobs, trainings):
 
 
 def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
-    place, jobs, trainings, monkeypatch
+    place, found, trainings, monkeypatch
 ):
     (place / "squeue").write_text(
         f"#!/bin/sh\necho rule_train_wildcards_digits_ls_1_{trainings['ls'].id} '11 (Priority)'\n"
@@ -135,40 +136,25 @@ def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
     log(trainings["mbls"], LINE)
     path = place / f"results/logs/train/{trainings['mbls'].about}-{trainings['mbls'].id}.log"
     path.write_text(f"{MARK}train, attempt 1, now, SLURM job 93\n{LINE}\n")
-    found = {job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"}
-    assert {method: found[method]["state"] for method in ("ce", "ls", "mbls")} == {
-        "ce": "missing",
-        "ls": "queued",
-        "mbls": "failed",
-    }
+    found = found()
+    states = [found[method]["state"] for method in ("ce", "ls", "mbls")]
+    assert states == ["missing", "queued", "failed"]
     assert found["ce"]["reason"] == "complete on 2026-01-01T00:00:00+00:00, removed since"
     assert found["ls"]["where"] == "SLURM job 11 (Priority)"
     assert found["mbls"]["reason"] == "cancelled"
 
 
-def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs, trainings):
+def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, found, trainings):
     lock = place / f"{trainings['ce'].folder}.lock"
     lock.parent.mkdir(parents=True)
-    owner = {
-        "host": "node7",
-        "pid": 5,
-        "slurm_job": "812",
-        "since": "2026-01-01 00:00:00",
-        "token": "t",
-    }
-    lock.write_text(json.dumps(owner))
+    owner = {"host": "node7", "pid": 5, "slurm_job": "812", "since": "2026-01-01 00:00:00"}
+    lock.write_text(json.dumps({**owner, "token": "t"}))
     log(trainings["ce"], LINE)
-
-    def training():
-        return next(
-            job
-            for job in jobs("--json")
-            if job["about"].endswith("ce/seed1") and job["stage"] == "train"
-        )
-
-    assert training()["state"] == "running"
-    assert training()["where"] == "process 5 on node7, SLURM job 812 since 2026-01-01 00:00:00"
+    training = found()["ce"]
+    assert training["state"] == "running"
+    assert training["where"] == "process 5 on node7, SLURM job 812 since 2026-01-01 00:00:00"
     before = time.time() - 2 * locks.STALE_SECONDS
     os.utime(lock, (before, before))
-    assert training()["state"] == "failed"
-    assert "killed, or ended without a message" in training()["reason"]
+    training = found()["ce"]
+    assert training["state"] == "failed"
+    assert "killed, or ended without a message" in training["reason"]

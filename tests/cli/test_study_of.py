@@ -59,11 +59,10 @@ def arguments(command, study):
 
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS} - {"run"}))
-def test_a_study_is_named_by_its_configuration_or_its_folder(command, calgrid, place):
+def test_a_study_is_named_by_its_configuration_or_its_folder(command, succeeds, place):
     said = []
     for study in ("my_study.yaml", "results/tiny", place / "results/tiny"):
-        done = calgrid(*arguments(command, study))
-        assert done.code == 0, done.err
+        done = succeeds(*arguments(command, study))
         assert done.out
         said.append(done.out + done.err)
         for name in WRITTEN:
@@ -138,15 +137,15 @@ def test_a_copied_study_is_that_of_its_folder(calgrid, place):
     assert {job["state"] for job in jobs["jobs"]} == {"done"}
 
 
-def test_an_unpacked_archive_names_its_study(calgrid, place):
+def test_an_unpacked_archive_names_its_study(calgrid, succeeds, place):
     calgrid(*arguments("pack", "results/tiny"))
     shutil.unpack_archive("study.zip", "archive")
     shutil.rmtree("results")
     for study in ("archive", "archive/tiny"):
-        assert calgrid("show", study, RUN).code == 0
+        succeeds("show", study, RUN)
         assert calgrid("check", study).out.startswith("study 'tiny': ")
-    assert calgrid("export", "study.zip", "--csv", "a").code == 0
-    assert calgrid("export", "archive", "--csv", "b").code == 0
+    succeeds("export", "study.zip", "--csv", "a")
+    succeeds("export", "archive", "--csv", "b")
 
 
 def test_clean_names_no_results_of_one_study_without_its_runs(fails, calgrid, place):
