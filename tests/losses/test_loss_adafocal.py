@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.losses import build_loss
-from calgrid.losses.adafocal import calibration_gaps, equal_mass_edges, moved
+from calgrid.losses.adafocal import equal_mass_edges, moved
 
 BINS = 15
 probabilities = st.floats(0, 1, width=32)
@@ -78,16 +78,6 @@ class TestBins:
         expected = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(values))
         np.testing.assert_allclose(
             equal_mass_edges(torch.tensor(values), bins).numpy(), expected, rtol=0, atol=1e-15
-        )
-
-    def test_gaps_by_hand(self):
-        # (0.5, 0.7]: 0.6 right, 0.7 wrong; (0.7, 0.8]: empty; (0.8, 1]: 0.9 right; 0.5 lies in no
-        # bin
-        confidence = torch.tensor([0.5, 0.6, 0.7, 0.9], dtype=torch.float64)
-        correct = torch.tensor([False, True, False, True])
-        edges = torch.tensor([0.5, 0.7, 0.8, 1.0], dtype=torch.float64)
-        assert calibration_gaps(confidence, correct, edges).tolist() == pytest.approx(
-            [0.15, 0.0, -0.1]
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.metrics.cases import calibrated, predictions, with_confidence
+from tests.metrics.cases import calibrated, predictions
 
 from calgrid import metrics
 from calgrid.metrics import binning
@@ -76,11 +76,6 @@ def test_classwise_error_equals_a_loop_over_classes(case, n_bins):
     assert metrics.cece(*case, n_bins) == pytest.approx(total / probs.shape[1], abs=1e-12)
 
 
-def test_classwise_error_counts_classes_without_samples():
-    probs = np.array([[0.5, 0.25, 0.25]])
-    assert metrics.cece(probs, [0]) == pytest.approx((0.5 + 0.25 + 0.25) / 3)
-
-
 @given(predictions(), BINS)
 @settings(deadline=None, max_examples=50)
 def test_bounds(case, n_bins):
@@ -125,19 +120,6 @@ def test_the_bins_of_i_of_m_end_there(n_bins):
     above = np.nextafter(values[:-1], 1)
     np.testing.assert_array_equal(binning.bin_index(above, n_bins), np.arange(1, n_bins))
     assert binning.bin_borders(values, n_bins).tolist() == list(range(n_bins + 1))
-
-
-@pytest.mark.parametrize("n_bins", [3, 5, 10, 12, 15, 30])
-def test_a_confidence_on_an_edge_belongs_to_the_bin_below(n_bins):
-    edges = np.array([float(Fraction(i, n_bins)) for i in range(1, n_bins)])
-    edges = edges[edges > 0.2]
-    pairs = np.column_stack([edges, np.nextafter(edges, 1)]).ravel()
-    # the lower of each pair is right and the upper wrong: in one bin their gaps would nearly cancel
-    correct = np.tile([1, 0], len(edges))
-    borders = [float(Fraction(i, n_bins)) for i in range(n_bins + 1)]
-    expected = loop_over_bins(pairs, correct, np.array(borders))
-    found = metrics.ece(*with_confidence(pairs, correct), n_bins)
-    assert found == pytest.approx(sum(c * abs(gap) for c, gap in expected) / len(pairs), abs=1e-12)
 
 
 def test_a_perfect_and_certain_model_scores_zero():

@@ -46,12 +46,6 @@ def test_fpr95_takes_the_largest_threshold_that_keeps_95_percent(scores_id, scor
     )
 
 
-def test_twenty_samples_need_nineteen():
-    """0.95 * 20 is 19: the lowest score may be lost, no more."""
-    scores_id = np.arange(20.0)
-    assert metrics.fpr95(scores_id, [0.5, 1.0, 1.5, 2.5]) == pytest.approx(3 / 4)
-
-
 def test_scores_of_probabilities():
     probs = [[1.0, 0.0], [0.5, 0.5]]
     assert metrics.max_softmax(probs).tolist() == [1.0, 0.5]

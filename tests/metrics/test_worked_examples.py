@@ -146,12 +146,6 @@ def test_certain_mistakes_have_a_finite_nll():
     assert metrics.nll(single, np.array([0, 1])) == pytest.approx(149 * np.log(2) / 2)
 
 
-def test_brier_spans_zero_to_two():
-    probs = np.array([[1.0, 0.0, 0.0]])
-    assert metrics.brier(probs, np.array([0])) == 0
-    assert metrics.brier(probs, np.array([1])) == 2
-
-
 def test_top5_counts_ties_by_class_index():
     probs = np.full((8, 8), 1 / 8)
     assert metrics.top5(probs, np.arange(8)) == pytest.approx(5 / 8)

@@ -38,13 +38,6 @@ def test_reflected_padding_is_that_of_torch(images):
     assert not torch.equal(result, images)
 
 
-def test_images_to_flip_can_be_named(images):
-    mirrored = torch.tensor([True, False, True, False, False, True])
-    result = augment(images, 0, mirrored)
-    assert torch.equal(result[mirrored], images[mirrored].flip(-1))
-    assert torch.equal(result[~mirrored], images[~mirrored])
-
-
 def test_six_views_are_the_image_translated_and_mirrored(images):
     for kind, count in {"one": 1, "mirror": 2, "mirror_translate": 6}.items():
         weights, seen = zip(*views(images.float(), kind), strict=True)
