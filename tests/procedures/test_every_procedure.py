@@ -6,14 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.training.test_trainer import (
-    METHODS,
-    assert_same_result,
-    build,
-    finished,
-    resumed,
-    run,
-)
+from tests.training.test_trainer import METHODS, assert_same_result, build, finished, resumed, run
 
 from calgrid.components import registry
 from calgrid.procedures.network import build_network
@@ -45,6 +38,10 @@ VARIANTS = [
 ]
 
 
+#: finished trainings, by variant; tests only read them
+FINISHED = {}
+
+
 @pytest.fixture(autouse=True)
 def unfilled_memory(monkeypatch):
     """As in jobs."""
@@ -54,8 +51,9 @@ def unfilled_memory(monkeypatch):
 @pytest.fixture
 def first(make_spec, prepared, tmp_path_factory):
     """Weights of a network trained with plain cross-entropy, from which second stages start."""
-    trainer, _ = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))
-    return trainer.model.state_dict()
+    if "first" not in FINISHED:
+        FINISHED["first"] = run(make_spec(epochs=1), prepared, tmp_path_factory.mktemp("first"))
+    return FINISHED["first"][0].model.state_dict()
 
 
 @pytest.fixture
@@ -71,10 +69,6 @@ def trainer_of(make_spec, prepared, first, tmp_path_factory):
         return build(make_spec(loss, procedure, **changes), prepared, folder, first=weights)
 
     return make
-
-
-#: finished trainings, by variant; tests only read them
-FINISHED = {}
 
 
 def undisturbed(trainer_of, procedure, options):
