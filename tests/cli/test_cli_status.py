@@ -12,6 +12,7 @@ import yaml
 
 from calgrid.cli.joblogs import COMPLETE, MARK
 from calgrid.plan.plan import Plan
+from calgrid.report.changes import BEFORE, TABLE
 from calgrid.storage import locks
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, write_record
 from calgrid.study.study import Study
@@ -158,3 +159,18 @@ def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, found,
     training = found()["ce"]
     assert training["state"] == "failed"
     assert "killed, or ended without a message" in training["reason"]
+
+
+def test_numbers_that_the_last_run_moved_are_said_the_largest_first(place, jobs):
+    folder = place / "results" / yaml.safe_load((place / "study.yaml").read_text())["study"]
+    assert "changed" not in jobs()
+    head = "protocol,dataset,backbone,checkpoint,method,calibrator,nll_mean\n"
+    for name, values in ((BEFORE, (0.3, 0.4, 0.5)), (TABLE, (0.3, 0.4123, 0.25))):
+        rows = zip(("none", "ts", "iso"), values, strict=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(head + "".join(f"p,d,b,last,ce,{c},{nll}\n" for c, nll in rows))
+    assert jobs().splitlines()[-3:] == [
+        f"changed in {TABLE} when it was last made:",
+        "  NLL of ce with iso (p, d, b, last): 0.5000 -> 0.2500 (-0.25)",
+        "  NLL of ce with ts (p, d, b, last): 0.4000 -> 0.4123 (+0.012)",
+    ]

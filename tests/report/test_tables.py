@@ -14,6 +14,7 @@ from calgrid.components import plugins
 from calgrid.jobs.summaries import shift_means, write_summaries
 from calgrid.metrics import METRICS
 from calgrid.papers.tables import write_tables
+from calgrid.report.changes import changes
 from calgrid.report.index import read_index
 from calgrid.report.recipes import best_of_all, best_of_methods
 from calgrid.report.study import StudyData
@@ -455,6 +456,8 @@ def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, 
 
 def test_calibrators_fitted_elsewhere_are_named_so(build, read_markdown):
     study = build(methods=("ce",), seeds=(0, 1), **CLEAN)
+    study.tables()
+    assert changes(study.folder) == []
     for name in ("metrics", "summary"):
         frame = pd.read_parquet(study.folder / f"{name}.parquet")
         fitted = frame["calibrator"] == "ts"
@@ -463,6 +466,11 @@ def test_calibrators_fitted_elsewhere_are_named_so(build, read_markdown):
     out = study.tables()
     (rows,) = read_markdown(out / "calibrators.md").values()
     assert {row["Calibrator"] for row in rows} == {"none", "ts (same_shift)"}
+    place = "quick, digits, resnet8, last"
+    assert changes(study.folder) == [
+        f"new: ce with ts (same_shift) ({place})",
+        f"gone: ce with ts ({place})",
+    ]
 
 
 def test_index_repeats_title_caption_category_and_cells(tables):

@@ -22,6 +22,7 @@ from calgrid.components import fingerprint
 from calgrid.errors import DataError, visible_lines
 from calgrid.plan.pending import FOLLOWS, Must, pending
 from calgrid.plan.plan import Job, Plan, matching_runs
+from calgrid.report.changes import TABLE, changes
 from calgrid.storage.locks import described, live_owner
 from calgrid.storage.records import INPUTS, Record
 
@@ -86,13 +87,15 @@ def status(options: argparse.Namespace) -> None:
     if options.why:
         write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
-    found = jobs(plan)
+    found, changed = jobs(plan), changes(Path(plan.study.layout.file("")))
     name = plan.study.layout.study
     if options.json:
-        content = {"study": name, "jobs": [asdict(job) for job in found]}
+        content = {"study": name, "jobs": [asdict(job) for job in found], "changed": changed}
         write_json(content)
-    else:
-        write(_text(name, found))
+        return
+    write(_text(name, found))
+    if changed:
+        write("\n  ".join([f"\nchanged in {TABLE} when it was last made:", *changed]) + "\n")
 
 
 def why(plan: Plan, run: str) -> list[str]:
