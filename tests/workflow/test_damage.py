@@ -3,8 +3,11 @@ or one sentence names what is wrong; times and Snakemake's own files decide noth
 """
 
 import base64
+import contextlib
+import functools
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -50,17 +53,26 @@ def flip_a_bit(path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def calgrid(repository, *arguments):
-    """Run ``calgrid`` in the folder of a repository; returns the process."""
-    environment = {**os.environ, "PYTHONPATH": str(repository.root / "src")}
-    return subprocess.run(
+def started(repository, *arguments):
+    """``calgrid`` in the folder of a repository, in a process group of its own that Ctrl-C ends."""
+    return subprocess.Popen(
         [sys.executable, "-m", "calgrid", *arguments],
         cwd=repository.root,
-        env=environment,
-        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(repository.root / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
+        start_new_session=True,
+        # a background process of a shell ignores it, and so would its children
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
+
+
+def calgrid(repository, *arguments):
+    """Run ``calgrid`` in the folder of a repository; returns the process."""
+    process = started(repository, *arguments)
+    output, _ = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, output)
 
 
 def refused(repository, *arguments):
@@ -353,6 +365,31 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     assert not list(fresh.root.glob("results/runs/**/*.partial"))
     assert not list(fresh.root.glob("results/**/*.lock"))
     assert made == {path: whole[path] for path in made}
+
+
+def test_after_ctrl_c_in_each_last_stage_a_call_gives_the_files_of_an_undisturbed_run(twin):
+    before = contents(twin)
+    shutil.rmtree(twin.root / "results/tiny")
+    moments = []
+    for stage in ("aggregate", "figures", "report"):
+        log = twin.root / f"results/logs/tiny/{stage}.log"
+        log.unlink(missing_ok=True)
+        process = started(twin, "run", "tiny.yaml", "--cores", "2")
+        while not log.exists() and process.poll() is None:
+            time.sleep(0.01)
+        moments.append((stage, random.uniform(0, 5)))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moments[-1][1])
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate()
+        assert "Traceback" not in output, moments
+        assert process.returncode != 0 or contents(twin) == before, moments
+    again = calgrid(twin, "run", "tiny.yaml", "--cores", "2")
+    assert again.returncode == 0, again.stdout
+    assert contents(twin) == before, moments
+    verified = calgrid(twin, "verify")
+    assert verified.returncode == 0, verified.stdout
 
 
 def test_a_read_only_data_root_is_enough(finished, tmp_path):
