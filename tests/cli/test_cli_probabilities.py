@@ -44,9 +44,7 @@ def test_the_uncalibrated_column_is_that_of_the_array(calgrid, votes):
         assert line.split()[1] == cece
 
 
-def test_a_calibrated_file_is_calibrated_again_by_its_probabilities(
-    calgrid, calibrated, data, tmp_path
-):
+def test_a_calibrated_file_is_calibrated_again_by_its_probabilities(calgrid, calibrated, tmp_path):
     out = tmp_path / "out.parquet"
     calibrated("--calibrator", "hb", "--out", out)
     options = ("--calibrator", "iso", "--fit", out, "--apply", out, "--json", "--bootstrap", 0)

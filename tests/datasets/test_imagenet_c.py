@@ -170,17 +170,6 @@ def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
     assert book.families("second") == ()
 
 
-def test_archives_are_fetched_once(root, monkeypatch, conditions, web):
-    pack(root, monkeypatch, conditions)
-    whole = prepared(root).manifest
-    registered = web(root, ImagenetC.registered)
-    monkeypatch.setattr(ImagenetC, "registered", registered)
-    assert prepared(root).manifest == whole
-    assert prepared(root).manifest == whole
-    assert web.asked == [f"/{name}" for name in ARCHIVES]
-    assert {path.name for path in root.glob("*.tar")} == {*ARCHIVES}
-
-
 def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refuses):
     monkeypatch.setattr(downloads, "SCHEMES", ())
     with refuses(

@@ -107,7 +107,7 @@ def pack(root, monkeypatch, sets, n_classes=12, **changes):
     expect(monkeypatch, ImagenetV2, paths, n_classes=n_classes, **changes)
 
 
-def test_a_class_of_imagenet_v2_is_the_number_of_its_folder(tmp_path, monkeypatch, sets):
+def test_a_class_of_imagenet_v2_is_the_number_of_its_folder(tmp_path, sets):
     conditions = ImagenetV2().build(tmp_path, {})
     for condition, (archive, members) in zip(conditions, sets.items(), strict=True):
         assert condition.split.labels.tolist() == np.repeat(np.arange(12), 10).tolist()

@@ -380,7 +380,7 @@ def test_a_run_that_the_study_trains_itself_is_not_taken_from_a_bank(
         Study(config, home)
 
 
-def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
+def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, home):
     ensembles = {
         "methods": ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"],
         "calibrators": ["none", "ts"],

@@ -72,13 +72,14 @@ def make(study, root):
         ("net.safetensors", {"class_to_idx": json.dumps({"1": 0, "2": 1, "10": 2})}),
     ],
 )
-def test_a_network_that_names_its_classes_is_compared(make, refuses, capsys, name, content):
-    with refuses(
-        ConfigError,
-        f"{name} has the classes of 'mine' in another order (class 1 is '2' instead of '10')",
-        "classes: [1, 2, 10]",
-    ):
+def test_a_network_may_name_its_classes(make, refuses, name, content):
+    said = f"{name} has the classes of 'mine' in another order (class 1 is '2' instead of '10')"
+    with refuses(ConfigError, said, "classes: [1, 2, 10]"):
         check_outputs_of_weights(make("numbers", content, name))
+
+
+def test_a_network_that_names_its_classes_is_compared(make, refuses, capsys):
+    content, name = {**STATE, "classes": [1, 2, 10]}, "net.pt"
     with refuses(ConfigError, "has outputs for the classes 1, 2, 10, but 'mine' has ant, bee, cat"):
         check_outputs_of_weights(make("words", content, name))
     check_outputs_of_weights(make("numbers", content, name, classes=[1, 2, 10]))
@@ -98,14 +99,15 @@ def test_a_network_that_names_its_classes_is_compared(make, refuses, capsys, nam
         {**STATE, "class_to_idx": {"1": 0, "2": 5}},
     ],
 )
-def test_without_names_numbered_folders_need_their_order(make, refuses, capsys, content):
-    with refuses(
-        ConfigError,
-        "protocol 'own': the classes of 'mine' are in the order of text (1, 10, 2)",
-        "net.pt does not name its outputs; give the data set their order",
-        "classes: [1, 2, 10]",
-    ):
+def test_without_names_numbered_folders_need_their_order(make, refuses, content):
+    said = "the classes of 'mine' are in the order of text (1, 10, 2)"
+    order = "net.pt does not name its outputs; give the data set their order"
+    with refuses(ConfigError, f"protocol 'own': {said}", order, "classes: [1, 2, 10]"):
         check_outputs_of_weights(make("numbers", content))
+
+
+def test_without_names_folders_in_words_are_taken_and_said(make, refuses, capsys):
+    content = STATE
     with refuses(ConfigError, "(10_fox, 1_cat, 2_dog)", "classes: [1_cat, 2_dog, 10_fox]"):
         check_outputs_of_weights(make("mixed", content))
     check_outputs_of_weights(make("numbers", content, classes=[1, 10, 2]))

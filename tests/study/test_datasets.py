@@ -164,9 +164,7 @@ def test_a_further_family_that_no_grid_scores_changes_nothing(study):
     assert plans[0].manifest()["folders"] == plans[1].manifest()["folders"]
 
 
-def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(
-    study, root, tmp_path_factory
-):
+def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(study, root):
     before = fingerprint(study)
     path = root / "mine" / "train.parquet"
     os.utime(path, (0, 0))

@@ -346,7 +346,7 @@ class TestSharedTraining:
 
 
 def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(
-    checkpoints, study
+    checkpoints,
 ):
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
