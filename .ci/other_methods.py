@@ -21,9 +21,9 @@ STUDIES = ("config", "all_methods")
 #: a few epochs show that a method runs
 PROTOCOL = {
     "base": "digits",
-    "epochs": 12,
-    "schedule": {"name": "step", "milestones": [8, 10], "gamma": 0.1, "warmup_epochs": 0},
-    "second_stage": {"epochs": 6},
+    "epochs": 4,
+    "schedule": {"name": "step", "milestones": [2, 3], "gamma": 0.1, "warmup_epochs": 0},
+    "second_stage": {"epochs": 2},
 }
 
 

@@ -22,8 +22,10 @@ from calgrid.study.study import Study
 HOME = Path(__file__).parents[1]
 #: what takes minutes: begun first, so that the many short tests fill what is left
 LONG = ("tests/slurm/", "tests/report/", "tests/workflow/")
-#: folders whose tests run in one process, as they share a cluster, or studies that are slow to make
-TOGETHER = ("tests/slurm/", "tests/report/")
+#: files whose tests run in one process, as they share studies that are slow to make
+TOGETHER = re.compile(
+    r"tests/report/test_(browser|figures(_(of_papers|ranks|smart))?|html|pure|results|tables)\.py"
+)
 
 
 def later_stages(study):
@@ -51,14 +53,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests run in one process, as they share what is slow to make; in some folders all
-    tests do.
+    """A file's tests run in one process, as they share what is slow to make; those of some files
+    too.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
+            return "shared" if TOGETHER.match(nodeid) else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

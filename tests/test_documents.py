@@ -180,7 +180,8 @@ def test_the_tutorial_works_as_it_stands(monkeypatch, tmp_path):
             with torch.no_grad():  # the rival of the last block
                 rival = network(names["images"][800:] + 0.1).numpy()
             np.savez("test_of_another.npz", logits=rival, label=names["labels"][800:].numpy())
-            subprocess.run(["bash", "-euc", code], check=True, capture_output=True)
+            few = re.sub(r"^(calgrid [a-z-]+)", r"\1 --bootstrap 20", code, flags=re.MULTILINE)
+            subprocess.run(["bash", "-euc", few], check=True, capture_output=True)
     assert len(blocks) == 10
     assert "<h1>" in Path("results/my_network/report.html").read_text()
     assert names["after"]["ece_debiased"] < 0.5 * names["before"]["ece_debiased"]

@@ -50,17 +50,14 @@ def core(run_python, tmp_path):
     generator = np.random.default_rng(0)
     labels = generator.integers(3, size=60)
     for name in ("val", "test"):
-        np.savez(
-            tmp_path / name,
-            logits=generator.normal(size=(60, 3)) + 2 * np.eye(3)[labels],
-            label=labels,
-        )
+        logits = generator.normal(size=(60, 3)) + 2 * np.eye(3)[labels]
+        np.savez(tmp_path / name, logits=logits, label=labels)
     setup = f"{CORE}\nimport os\nos.chdir({str(tmp_path)!r})\nfrom calgrid.cli import main\n"
     return lambda program: run_python(setup + program)
 
 
 def test_logits_lists_and_configurations_need_no_extra(core, home):
-    kinds = (
+    kinds = [
         "methods",
         "calibrators",
         "datasets",
@@ -69,7 +66,7 @@ def test_logits_lists_and_configurations_need_no_extra(core, home):
         "procedures",
         "losses",
         "probes",
-    )
+    ]
     printed = core(
         "common = ['--bootstrap', '10']\n"
         "codes = [main(['metrics', 'test.npz', *common])]\n"
@@ -95,17 +92,14 @@ def test_the_report_of_logits_files_needs_no_extra_and_scores_fitted_calibrators
     assert printed.splitlines()[-2:] == ["wrote results/my_network/report.html", "0"]
     assert "<h1>" in (tmp_path / "results/my_network/report.html").read_text()
     study = load_study(tmp_path / "results/my_network")
-    rows = study.metrics.query("split == 'test' and metric == 'nll'").set_index("calibrator")[
-        "value"
-    ]
-    assert {"none", "ts", "smart", "hb"} < set(
-        rows.index
-    ) and "fc" not in rows.index  # no last layer was given
+    rows = study.metrics.query("split == 'test' and metric == 'nll'")
+    values = rows.set_index("calibrator")["value"]
+    assert {"none", "ts", "smart", "hb"} < set(values.index)
+    assert "fc" not in values.index  # no last layer was given
     val, test = (np.load(tmp_path / f"{name}.npz") for name in ("val", "test"))
     probs = build_calibrator("vs").fit(val["logits"], val["label"]).predict_proba(test["logits"])
-    assert rows["vs"] == pytest.approx(
-        evaluate(probs, test["label"])["nll"], rel=1e-5
-    )  # a study has float32
+    expected = evaluate(probs, test["label"])["nll"]
+    assert values["vs"] == pytest.approx(expected, rel=1e-5)  # a study has float32
 
 
 def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_path):

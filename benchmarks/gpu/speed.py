@@ -67,7 +67,7 @@ def waves(options: argparse.Namespace) -> list[Wave]:
     if options.rehearse:  # a minute on a core
         lacks["compiled"] = lacks["by_hand_compiled"] = "left out of a rehearsal"
     backbones = ("resnet8",) if options.rehearse else ("resnet18", "resnet50", "resnet110")
-    first = backbones[0]
+    first, usual_precision = backbones[0], precision_of(options)
 
     def pieces(backbone: str, precision: str, names: list[str]) -> list[Piece]:
         made = []
@@ -79,9 +79,12 @@ def waves(options: argparse.Namespace) -> list[Wave]:
 
     ours = [*CHANGES]
     made = [
-        *pieces(first, "bf16", [*loops]),
+        *pieces(first, usual_precision, [*loops]),
         Piece("training and prediction", 150, whole),
-        *(Piece(f"{n} at once", 90, functools.partial(at_once, n, first)) for n in AT_ONCE),
+        *(
+            Piece(f"{n} at once", 90, functools.partial(at_once, n, first))
+            for n in (AT_ONCE[:1] if options.rehearse else AT_ONCE)
+        ),
     ]
     for backbone in backbones[1:]:
         made += pieces(backbone, "bf16", [*ours, "by_hand"])
@@ -117,7 +120,12 @@ def forward_operations(backbone: str) -> int:
 
 def sizes(options: argparse.Namespace) -> tuple[int, int]:
     """Training images and timed epochs."""
-    return (512, 1) if options.rehearse else (20480, 3)
+    return (BATCH, 1) if options.rehearse else (20480, 3)
+
+
+def precision_of(options: argparse.Namespace) -> str:
+    """Precision of most loops; CPUs, which rehearse, compute bf16 slowly."""
+    return "fp32" if options.rehearse else "bf16"
 
 
 def peak(where: torch.device, precision: str, side: int) -> float:
@@ -285,7 +293,7 @@ def usual(backbone: str, precision: str, size: int, epochs: int) -> Figures:
 
 def at_once(count: int, backbone: str, options: argparse.Namespace) -> Iterator[Figures]:
     """Images a second of all of several trainings on one device."""
-    arguments = ({}, backbone, "bf16", *sizes(options))
+    arguments = ({}, backbone, precision_of(options), *sizes(options))
     with multiprocessing.get_context("fork").Pool(count) as pool:
         rows = pool.starmap(calgrid, [arguments] * count)
     yield {"images_s": sum(each["images_s"] for each in rows)}

@@ -59,12 +59,3 @@ def test_shift_sets_one_by_one_in_one_study_and_in_studies_that_share_runs_train
     assert times["predict ce"] == 2
     null.configure(changed("other", methods=["ce"], shifts=both[1:]), "other.yaml")
     assert null.plan("other.yaml") == AGGREGATION
-
-
-def test_a_second_study_with_other_calibrators_only_calibrates(finished):
-    finished.configure(
-        changed("other", methods=["ce", "tst+mbls"], calibrators=["none", "ts", "smart"]),
-        "o.yaml",
-    )
-    scored = {f"calibrate {method}/seed1" for method in ("ce", "tst+mbls")}
-    assert finished.plan("o.yaml") == scored | AGGREGATION

@@ -73,7 +73,7 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
     config = {
         **CONFIG,
         "plugins": ["plugins"],
-        "grids": [{**CONFIG["grids"][0], "methods": ["ce", "my_loss"]}],
+        "grids": [{**CONFIG["grids"][0], "methods": ["ce", "my_loss"], "shifts": []}],
     }
     (study / "config/config.yaml").write_text(yaml.safe_dump(config))
     assert "train 2," in run("calgrid", "check", "config/config.yaml", cwd=study)
