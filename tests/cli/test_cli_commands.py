@@ -16,6 +16,7 @@ from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
 import calgrid as package
+from calgrid.cli.commands import COMMANDS
 from calgrid.cli.commands import LISTED_KINDS as KINDS
 from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
@@ -88,6 +89,12 @@ except SystemExit:
 print({"torch", "snakemake", "sklearn", "scipy", "pandas", "pyarrow", "numpy"} & set(sys.modules))
 """
     assert run_python(program, home).splitlines()[-1] == "set()"
+
+
+def test_help_has_no_line_longer_than_80_columns(calgrid, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ([], *([name] for name in COMMANDS)):
+        assert max(map(len, calgrid(*command, "--help").out.splitlines())) <= 80, command
 
 
 def test_without_a_command_the_help_is_printed(calgrid):

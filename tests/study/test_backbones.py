@@ -3,6 +3,8 @@
 import pytest
 from tests.mistakes import cases
 
+from calgrid.backbones import build_backbone as build
+from calgrid.backbones import trial
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.errors import ConfigError
 from calgrid.study.slow_checks import check_networks
@@ -164,3 +166,29 @@ def test_networks_of_timm_are_tried_with_two_images_at_planning(study, refuses, 
     else:
         with refuses(ConfigError, f"'timm/{backbone}'", reason):
             check_networks(made)
+
+
+def test_all_networks_that_cannot_run_are_named_at_once_and_one_that_works_is_tried_once(
+    make_config, home, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tried = []
+
+    def counted(id, n_classes):
+        tried.append(id)
+        return build(id, n_classes)
+
+    monkeypatch.setattr(trial, "build_backbone", counted)
+    grid = {
+        "protocol": "cifar10_cpu",
+        "datasets": ["cifar10"],
+        "backbones": ["timm/test_resnet", "timm/levit_128s", "timm/vit_tiny_patch16_224"],
+        "methods": ["ce"],
+        "seeds": [1],
+    }
+    made = Study(make_config(grid), home)
+    for number in (3, 2):
+        tried.clear()
+        with pytest.raises(ConfigError, match=r"does not end in one .*\n.* takes images of 224x224"):
+            check_networks(made)
+        assert len(tried) == number

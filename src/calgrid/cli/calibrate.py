@@ -517,12 +517,12 @@ def _when(name: str) -> str:
 
 
 def _comparison_text(scores: Mapping[str, Mapping[str, Estimate]]) -> str:
-    """Return a table with one column per calibrator."""
-    lines = [f"{'':18s}" + "".join(f"{name:>34s}" for name in scores)]
+    """Return a table with one column per calibrator: two of them take 80 columns."""
+    lines = [f"{'':14s}" + "".join(f"{name:>33s}" for name in scores)]
     for metric in SHOWN:
         cells = [
-            f"{values[metric].value:>12.5f} {interval_text(values[metric]):>21s}"
+            f"{values[metric].value:>11.5f} {interval_text(values[metric]):>21s}"
             for values in scores.values()
         ]
-        lines.append(f"{metric:18s}{''.join(cells)}")
+        lines.append(f"{metric:14s}{''.join(cells)}".rstrip())
     return "\n".join(lines) + "\n"

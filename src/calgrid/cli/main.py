@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -12,7 +13,7 @@ from calgrid import __version__
 from calgrid.cli import joblogs
 from calgrid.cli.commands import COMMANDS, GROUPS
 from calgrid.cli.ends import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_USER, OF_TORCHRUN
-from calgrid.cli.terminal import coloured
+from calgrid.cli.terminal import coloured, wrapped, write
 from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.parallel import keep_freed_memory
@@ -77,9 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(command: str, error: object, cause: BaseException | None = None) -> None:
     """Write an error; below it, for a log, the traceback of its cause, such as that of a plugin."""
-    sys.stderr.write(
-        f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {visible_lines(error)}\n"
-    )
+    name = coloured(f"calgrid {command}:", "red", sys.stderr)
+    write(f"{name} {visible_lines(error)}\n", sys.stderr)
     if cause is not None:
         traceback.print_exception(cause)
 
@@ -101,9 +101,9 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         command.set_defaults(run=COMMANDS[name].run, parser=command)
         for add in COMMANDS[name].options:
             add(command)
-    groups = []
+    groups, columns = [], shutil.get_terminal_size().columns
     for title, members in GROUPS.items():
-        lines = [f"  {name:14s}{each.help}" for name, each in members.items() if name in names]
-        groups.append("\n".join([f"{title}:", *lines]))
+        lines = [f"  {name:15s}{each.help}" for name, each in members.items() if name in names]
+        groups.append("\n".join([f"{title}:", *(wrapped(line, columns) for line in lines)]))
     parser.epilog = "\n\n".join(groups)
     return parser

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
     for each in verified:
         for name in SUMMARIES:
             for path in each.glob(f"{HIDDEN}/{name}-*.json"):
-                reason, record = _list_damage(each, path)
+                reason, record = _damaged(each, str(path.relative_to(each)))
                 found.add(path, reason, record, Path())
         finished = each in readable and (each / MANIFEST).is_file()
         named = found.damaged or found.missing or found.outdated
@@ -185,7 +185,9 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
             found.outdated += 1
             _report(each, why)
     if (results / BANK).is_file():  # an unpacked archive
-        reason = _bank_damage(results, verified)
+        # files of its studies have records of their own, and a further run replaces them
+        own = {study.name for study in verified}
+        reason, _ = _damaged(results, BANK, lambda file: file.partition("/")[0] in own)
         found.add(results / BANK, reason, None, None)
     return found
 
@@ -236,40 +238,27 @@ def damage(folder: Path) -> tuple[str, Record | None]:
     name = record_of(folder)
     if not (folder / name).exists() and not any(folder.iterdir()):
         return "", None  # an empty folder of Snakemake
-    try:
-        record = Record.read(folder, name)
-        fingerprint = str(record.content.get("fingerprint"))
-    except (CalgridError, OSError) as error:
-        return str(error), None
-    if not fingerprint.startswith(folder.name.rpartition("-")[2]):
+    reason, record = _damaged(
+        folder, name, lambda file: file == MODEL and not (folder / MODEL).exists()
+    )
+    fingerprint = "" if record is None else str(record.content.get("fingerprint"))
+    if record is not None and not fingerprint.startswith(folder.name.rpartition("-")[2]):
         return f"it holds the result with the fingerprint {fingerprint}", None
-    files = [file for file in record.damaged() if file != MODEL or (folder / MODEL).exists()]
-    return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
+    return reason, record
 
 
-def _list_damage(root: Path, path: Path) -> tuple[str, Record | None]:
-    """Why a record of files below ``root`` is damaged, empty if all are intact; and the record
-    then.
+def _damaged(
+    root: Path, name: str, may_differ: Callable[[str], bool] = lambda _file: False
+) -> tuple[str, Record | None]:
+    """Why a record of files below ``root`` is damaged, empty if all are intact but those that may
+    differ; and the record then.
     """
     try:
-        record = Record.read(root, str(path.relative_to(root)))
+        record = Record.read(root, name)
     except (CalgridError, OSError) as error:
         return str(error), None
-    files = record.damaged()
+    files = [file for file in record.damaged() if not may_differ(file)]
     return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
-
-
-def _bank_damage(results: Path, studies: Iterable[Path]) -> str:
-    """Why an unpacked archive is damaged, empty if it is intact; files of its studies have records
-    of their own, and a further run replaces them.
-    """
-    try:
-        damaged = Record.read(results, BANK).damaged()
-    except (CalgridError, OSError) as error:
-        return str(error)
-    own = {study.name for study in studies}
-    files = [name for name in damaged if name.partition("/")[0] not in own]
-    return f"damaged or missing: {', '.join(files)}" if files else ""
 
 
 def _report(path: Path, reason: str) -> None:
@@ -295,7 +284,7 @@ def clean(options: argparse.Namespace) -> None:
         folders = branch(plan, options.runs)
         title = f"results of {', '.join(options.runs)} and of what depends on them"
     elif is_results(place):
-        used = used_folders(place, studies(place))
+        used = _data_roots(place, studies(place))
         folders = [path for path in result_folders(place) if path not in used]
         folders += _unused_fits(place, used) + _unused_plugins(place)
         for study in studies(place):
@@ -321,16 +310,6 @@ def clean(options: argparse.Namespace) -> None:
     for folder in with_bar(folders, "remove"):
         remove(folder)
     write(f"Removed {len(folders)} files and folders.\n")
-
-
-def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
-    """Folders of all results that studies were made from, or are being made from.
-
-    Raises
-    ------
-    DataError : a manifest is damaged, so that it cannot be known what it needs.
-    """
-    return set(_data_roots(results, studies))
 
 
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:

@@ -22,12 +22,15 @@ def coloured(text: str, colour: str | None, stream: TextIO) -> str:
     return f"\033[{CODES[colour]}m{text}\033[0m"
 
 
-def write(text: str) -> None:
-    """Write text to standard output; a terminal gets no line that is longer than it is wide."""
-    if sys.stdout.isatty():
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write text to a stream, the standard output if None; a terminal gets no line that is longer
+    than it is wide.
+    """
+    stream = stream or sys.stdout
+    if stream.isatty():
         columns = shutil.get_terminal_size().columns
         text = "\n".join(wrapped(line, columns) for line in text.split("\n"))
-    sys.stdout.write(text)
+    stream.write(text)
 
 
 def wrapped(line: str, columns: int) -> str:

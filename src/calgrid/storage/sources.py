@@ -58,7 +58,7 @@ def source_digest(data_root: str | Path | None, name: str) -> str:
 
 def _digest(path: Path) -> str:
     begin, statuses = time.time(), _statuses(path)
-    state, kept = _state(statuses), _kept_digest(path)
+    state, kept = _state(statuses), cache_file("sources", str(path.resolve()))
     size = sum(status.st_size for _, status in statuses)
     if size >= KEPT_BYTES and (found := _read_kept(kept)).get("state") == state:
         return str(found["sha256"])
@@ -71,7 +71,7 @@ def _digest(path: Path) -> str:
         raise ConfigError(f"'{path}' changes while it is read; wait until it is complete.")
     newest = max((max(each.st_mtime, each.st_ctime) for _, each in statuses), default=0.0)
     if kept is not None and size >= KEPT_BYTES and newest < begin - SETTLED_SECONDS:
-        _keep(kept, {"path": str(path.resolve()), "state": state, "sha256": content})
+        keep(kept, {"path": str(path.resolve()), "state": state, "sha256": content})
     return content
 
 
@@ -114,14 +114,13 @@ def _file_digest(path: Path) -> str:
         ) from None
 
 
-def _kept_digest(path: Path) -> Path | None:
-    """File in the user's cache folder for the digest of a source; None without such a folder."""
+def cache_file(room: str, key: str | bytes) -> Path | None:
+    """File of a key in a room of the user's cache folder; None without such a folder."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:  # a user without a home
         return None
-    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
-    return Path(cache, "calgrid", "sources", f"{name}.json")
+    return Path(cache, "calgrid", room, f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json")
 
 
 def _read_kept(path: Path | None) -> dict[str, Any]:
@@ -132,7 +131,8 @@ def _read_kept(path: Path | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _keep(path: Path, content: dict[str, str]) -> None:
+def keep(path: Path, content: dict[str, str]) -> None:
+    """Write a file of the cache folder, if that can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, content)

@@ -6,17 +6,20 @@ import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from calgrid import __version__
 from calgrid.backbones import catalogue
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, DataError, located
+from calgrid.errors import CalgridError, ConfigError, DataError, located
 from calgrid.progress import warn
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
+from calgrid.storage.sources import cache_file, keep
 from calgrid.storage.specs import EXTERNAL_FILES
 from calgrid.study.checks import check_conformal
 from calgrid.study.model import Bank
@@ -205,18 +208,20 @@ def check_networks(study: Study) -> None:
             undeclared.append(key)
     if not undeclared or find_spec("torch") is None:
         return
-    from calgrid.backbones.trial import check_images  # noqa: PLC0415  (torch)
-
-    checked = set()
+    tried, refused = set(), []
     for key in undeclared:
         run, info = study.trained[key], study.datasets.describe(key.dataset).info
         where = f"backbone '{key.backbone}' for data set '{key.dataset}'"
         shape = info.get("image_shape")
         size = cropped(shape and shape[1:], run.protocol, where)
-        classes = info.get("n_classes") or EXAMPLE_CLASSES
-        if size and (key.backbone, classes, size) not in checked:
-            check_images(key.backbone, classes, size)
-            checked.add((key.backbone, classes, size))
+        trial = key.backbone, info.get("n_classes") or EXAMPLE_CLASSES, size
+        try:
+            if size and trial not in tried:
+                tried.add(trial)
+                _try_network(*trial)
+        except CalgridError as error:
+            refused.append(str(error))
+            continue
         if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
             from calgrid.backbones import timm  # noqa: PLC0415  (torch)
 
@@ -228,6 +233,23 @@ def check_networks(study: Study) -> None:
                 tuple(info["image_shape"][1:]),
                 (tuple(constants["mean"]), tuple(constants["std"])),
             )
+    if refused:
+        raise ConfigError("\n".join(refused))
+
+
+def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
+    """Try a network; one of timm that works is not tried again with the same releases."""
+    kept = None
+    if backbone.startswith("timm/") and find_spec("timm"):
+        releases = [__version__, *map(metadata.version, ("timm", "torch"))]
+        kept = cache_file("networks", json.dumps([backbone, classes, size, releases]))
+    if kept is not None and kept.is_file():
+        return
+    from calgrid.backbones.trial import check_images  # noqa: PLC0415  (torch)
+
+    check_images(backbone, classes, size)
+    if kept is not None:
+        keep(kept, {"backbone": backbone})
 
 
 # external logits
