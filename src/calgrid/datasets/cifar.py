@@ -61,9 +61,13 @@ class Cifar(Dataset):
         folder, _, _ = next(iter(self.members)).partition("/")
         archive = self._archive(data_root, folder)
         contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
-        self._verify(archive, contents)
         batches = []
-        for name in self.members:
+        for name, md5 in self.members.items():
+            if hashlib.md5(contents[name], usedforsecurity=False).hexdigest() != md5:
+                raise DataError(
+                    f"'{name}' in {archive} is not the published file (its MD5 differs); replace "
+                    f"it, or remove {archive} so that the published archive is downloaded."
+                )
             batches.append(self._batch(contents[name], f"'{name}' in {archive}"))
         images, labels = zip(*batches[:-1], strict=True)
         train = np.concatenate(images), np.concatenate(labels)
@@ -76,15 +80,6 @@ class Cifar(Dataset):
         if data_root is not None and path.is_file() and tarfile.is_tarfile(path):
             return path
         return unpacked_or_download(file, data_root, folder)
-
-    def _verify(self, archive: Path, contents: Mapping[str, bytes]) -> None:
-        """Raise DataError unless the files of an archive have the published MD5."""
-        for name, content in contents.items():
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
-                raise DataError(
-                    f"'{name}' in {archive} is not the published file (its MD5 differs); replace "
-                    f"it, or remove {archive} so that the published archive is downloaded."
-                )
 
     def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)

@@ -53,7 +53,13 @@ class ImagenetTrained(Imagenet):
         how: dict[str, Any] = {"resize": self.resize, "interpolation": self.interpolation}
         train = dataclasses.replace(self.training_pictures(data_root), **how, kept=True)
         test = dataclasses.replace(self.pictures(data_root), **how, kept=True)
-        _check_classes(train, test)
+        ours, theirs = set(train.wnids), set(test.wnids)
+        if ours != theirs:
+            raise DataError(
+                f"The class '{min(ours - theirs)}' of {train.store.place} is not in "
+                f"{test.store.place}, which has '{min(theirs - ours)}' instead; correct the names "
+                "of the folders."
+            )
         seed = self.split_seed if self.val_seed is None else self.val_seed
         rows = draw_val(train.labels, {**self.drawn_val, "split_seed": seed})
         tested = np.arange(len(test.labels))
@@ -75,14 +81,3 @@ class ImagenetTrained(Imagenet):
                 f"{data_root or 'a data_root'}, in one folder per WordNet id."
             )
         return pictures
-
-
-def _check_classes(train: Pictures, test: Pictures) -> None:
-    """Raise DataError unless training and test images have the same classes."""
-    ours, theirs = set(train.wnids), set(test.wnids)
-    if ours != theirs:
-        raise DataError(
-            f"The class '{min(ours - theirs)}' of {train.store.place} is not in "
-            f"{test.store.place}, which has '{min(theirs - ours)}' instead; correct the names of "
-            "the folders."
-        )

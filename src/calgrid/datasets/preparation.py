@@ -172,7 +172,16 @@ def _check_built(
     """
     duplicates: dict[str, int] = {}
     if entry.info["role"] == "shift":
-        _check_conditions(entry, conditions)
+        built = [(condition.shift, condition.severity) for condition in conditions]
+        registered = list(itertools.product(entry.info["shifts"], entry.info["severities"]))
+        if built != registered:
+            raise DataError(
+                f"Conditions built for '{entry.id}' are {built}, registered are {registered}."
+            )
+        images = [condition.split.images for condition in conditions]
+        for image_set in images if stays_encoded(images) else ():
+            for _ in chunked(image_set):
+                pass  # decoded, which raises for damaged images
     sizes = {name: sum(map(len, splits)) for name, splits in parts.items()}
     if sizes != entry.info.get("sizes", sizes):
         raise DataError(
@@ -201,19 +210,6 @@ def _check_built(
                 shape = (len(split), entry.info["n_classes"])
                 validate_distribution(split.distribution, shape, f"'{entry.id}' ({name})")
     return duplicates
-
-
-def _check_conditions(entry: Description, conditions: Sequence[ShiftCondition]) -> None:
-    built = [(condition.shift, condition.severity) for condition in conditions]
-    registered = list(itertools.product(entry.info["shifts"], entry.info["severities"]))
-    if built != registered:
-        raise DataError(
-            f"Conditions built for '{entry.id}' are {built}, registered are {registered}."
-        )
-    if stays_encoded([condition.split.images for condition in conditions]):
-        for condition in conditions:
-            for _ in chunked(condition.split.images):
-                pass  # decoded, which raises for damaged images
 
 
 def _check_disjoint(entry: Description, splits: Mapping[str, ImageSplit]) -> dict[str, int]:

@@ -121,7 +121,15 @@ def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: i
     StateError : the folder holds a configured data set of another configuration.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise DataError(
+            f"{folder} contains no prepared data ({MANIFEST} is missing); prepare the data set "
+            "there."
+        )
+    manifest = read_record(path, "manifest")
+    if manifest.get("format") != FORMAT:
+        raise DataError(f"{path} is not a manifest of format {FORMAT}; prepare the data set again.")
     prepared_with = manifest.get("fingerprint")
     if fingerprint is not None and prepared_with not in (None, fingerprint):
         raise StateError(
@@ -129,9 +137,14 @@ def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: i
             f"(fingerprint {prepared_with}, expected {fingerprint}); prepare it again, and give "
             "data sets of different options different names."
         )
-    splits = {
-        name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()
-    }
+    splits = {}
+    for name, facts in manifest["splits"].items():
+        images = _open_images(folder, facts["images"], threads)
+        distribution = None
+        if "distribution" in facts:
+            distribution = _open_array(folder, facts["distribution"])
+        labels = _open_array(folder, facts["labels"])
+        splits[name] = ImageSplit(images, labels, distribution=distribution)
     return Prepared(
         id=manifest["id"],
         role=manifest["role"],
@@ -147,30 +160,6 @@ def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: i
 
 def _constants(values: list[float] | None) -> tuple[float, ...] | None:
     return None if values is None else tuple(values)
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise DataError(
-            f"{folder} contains no prepared data ({MANIFEST} is missing); prepare the data set "
-            "there."
-        )
-    manifest = read_record(path, "manifest")
-    if manifest.get("format") != FORMAT:
-        raise DataError(f"{path} is not a manifest of format {FORMAT}; prepare the data set again.")
-    return manifest
-
-
-def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSplit:
-    distribution = None
-    if "distribution" in facts:
-        distribution = _open_array(folder, facts["distribution"])
-    return ImageSplit(
-        _open_images(folder, facts["images"], threads),
-        _open_array(folder, facts["labels"]),
-        distribution=distribution,
-    )
 
 
 def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:

@@ -395,19 +395,16 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
-def _environments(run: ManifestRun) -> Iterator[Row]:
-    """Environments of the jobs of a run after its training, with their stage."""
-    jobs = [("predict", run["predict"], PREDICT), ("calibrate", run["calibrate"], CALIBRATE)]
-    jobs += [("probe", probe["folder"], PROBE) for probe in run.get("probes", ())]
-    for stage, folder, name in jobs:
-        yield {"stage": stage, **_record(folder, name).content["environment"]}
-
-
 def _facts(run: ManifestRun) -> Row:
     """Key, and environments of its jobs; of trained runs options and environment of training, too,
     of a bank's the origin.
     """
-    facts: Row = {**run["key"], "environments": list(_environments(run))}
+    jobs = [("predict", run["predict"], PREDICT), ("calibrate", run["calibrate"], CALIBRATE)]
+    jobs += [("probe", probe["folder"], PROBE) for probe in run.get("probes", ())]
+    environments = []
+    for stage, folder, name in jobs:
+        environments.append({"stage": stage, **_record(folder, name).content["environment"]})
+    facts: Row = {**run["key"], "environments": environments}
     if run.get("bank", False):
         facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
     if run["train"] is not None:

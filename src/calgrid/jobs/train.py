@@ -65,7 +65,15 @@ def train(
     results = {data: {MANIFEST: prepared.digest}}
     if first_stage is not None:
         results[first_stage.parent] = {MODEL: model_digest(first_stage)}
-    first = _first_stage_state(spec, first_stage)
+    first, wanted = None, spec.get("first_stage")
+    if wanted is not None:
+        if first_stage is None:
+            raise StateError(
+                f"Method '{spec['key']['method']}' needs the network of its first stage; give "
+                "its file as first_stage."
+            )
+        states, _ = load_checkpoint(first_stage, wanted["fingerprint"])
+        first = states[f"{wanted['checkpoint']}.model"]
 
     def produce(folder: Path) -> Facts:
         prepared.verify()
@@ -77,19 +85,6 @@ def train(
 
     inputs, fingerprint = given.of(results), spec["fingerprint"]
     return make_result(out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES])
-
-
-def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch.Tensor] | None:
-    wanted = spec.get("first_stage")
-    if wanted is None:
-        return None
-    if path is None:
-        raise StateError(
-            f"Method '{spec['key']['method']}' needs the network of its first stage; give "
-            "its file as first_stage."
-        )
-    states, _ = load_checkpoint(path, wanted["fingerprint"])
-    return states[f"{wanted['checkpoint']}.model"]
 
 
 def build_trainer(

@@ -50,15 +50,12 @@ class PairwiseConstraints(Loss):
         others = 1 - one_hot(labels, self.num_classes)
         margins = logits - logits.gather(1, labels.unsqueeze(1))
         discrimination = (F.softplus(margins) * others).sum(dim=1).mean() / (self.num_classes - 1)
-        equality = self._equality(logits, others)
+        equality = logits.new_zeros(())
+        if self.num_classes > 2:
+            pairs = (self.num_classes - 1) * (self.num_classes - 2)
+            equality = _pair_sum(logits, others) / (2 * pairs * len(logits))
         total = ce + self.lambda_d * discrimination + self.lambda_e * equality
         return total, {"ce": ce, "discrimination": discrimination, "equality": equality}
-
-    def _equality(self, logits: Tensor, others: Tensor) -> Tensor:
-        if self.num_classes == 2:
-            return logits.new_zeros(())
-        pairs = (self.num_classes - 1) * (self.num_classes - 2)
-        return _pair_sum(logits, others) / (2 * pairs * len(logits))
 
 
 class PairSum(torch.autograd.Function):

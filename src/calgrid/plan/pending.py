@@ -93,7 +93,6 @@ class _Reader:
     def __init__(self) -> None:
         self.is_there = functools.cache(lambda name: Path(name).exists())
         self.content = functools.cache(record_content)
-        self.listing = functools.cache(self._listing)
-
-    def _listing(self, folder: str, parts: tuple[str, ...]) -> dict[str, str]:
-        return listing(Path(folder), parts, self.content)
+        self.listing = functools.cache(
+            lambda folder, parts: listing(Path(folder), parts, self.content)
+        )

@@ -5,6 +5,7 @@ its folder. Which jobs must run says :mod:`calgrid.plan.pending`.
 """
 
 import functools
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -559,13 +560,19 @@ class Plan:
                 "reads": list(job.reads),
             }
         code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
+        known = rows_of_banks(self.study)
+        rows: dict[str, dict[str, str]] = {}
+        for key, split in itertools.product(self.study.trained, SPLITS):
+            if (shared := sharing_rows(key, split)) in known:
+                _, identity = known[shared]
+                rows.setdefault(self.train(key).folder, {})[split] = identity
         return {
             "manifest": self.manifest(),
             "jobs": {job.folder: dict(job.spec) for job in self.jobs},
             "inputs": inputs,
             "code": code,
             "sources": fingerprint.sources(),
-            "rows": self._rows_of_banks(),
+            "rows": rows,
         }
 
     def _copy(self, code: str) -> str:
@@ -582,16 +589,6 @@ class Plan:
     def _codes(self) -> set[str]:
         """Digests of the code of all jobs and stages."""
         return {job.code for job in (*self.jobs, *self.stages)}
-
-    def _rows_of_banks(self) -> dict[str, dict[str, str]]:
-        known = rows_of_banks(self.study)
-        found: dict[str, dict[str, str]] = {}
-        for key in self.study.trained:
-            for split in SPLITS:
-                if (shared := sharing_rows(key, split)) in known:
-                    _, identity = known[shared]
-                    found.setdefault(self.train(key).folder, {})[split] = identity
-        return found
 
     @functools.cached_property
     def stages(self) -> list[Job[Any]]:

@@ -68,7 +68,11 @@ class Resources:
 
     def _of_process(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":
-            return self._aggregation()
+            runs, kind = self._study.evaluations, KINDS[job]
+            need = kind.large if len(runs) >= MANY_RUNS else kind.need
+            settings = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
+            largest = max(settings.values(), default=0)
+            return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
         if job in SUMMARIES:
             return KINDS[job].need
         if job == "data":
@@ -80,13 +84,6 @@ class Resources:
         if job == "train" and not isinstance(self._study.trained[key].protocol, TrainingProtocol):
             return WEIGHTS
         return self._of_data(job, key.dataset)
-
-    def _aggregation(self) -> Need:
-        runs, kind = self._study.evaluations, KINDS["aggregate"]
-        need = kind.large if len(runs) >= MANY_RUNS else kind.need
-        settings = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
-        largest = max(settings.values(), default=0)
-        return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
 
     @functools.cache  # noqa: B019  (resources live as long as their process)
     def _of_data(self, job: str, dataset: str) -> Need:

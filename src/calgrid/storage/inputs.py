@@ -6,6 +6,7 @@ than its name says. Its record lists the content of the results above it too: pl
 these with the records that are there then (:mod:`calgrid.plan.pending`).
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -145,7 +146,10 @@ def inputs_now(
         for name, sha256 in files.items():
             yield str(above / name), sha256, now.get(name)
     for name, sha256 in inputs["files"].items():
-        yield name, sha256, None if root is None else _digest_or_none(root / name)
+        found = None
+        with contextlib.suppress(ConfigError):
+            found = None if root is None else source_digest(None, str(root / name))
+        yield name, sha256, found
 
 
 def why_not_current(study: Path) -> str:
@@ -172,10 +176,3 @@ def why_not_current(study: Path) -> str:
         if above and made_from != listing(study, above):
             return f"the stage '{stage}' was made from other files of the study than are there now"
     return ""
-
-
-def _digest_or_none(path: Path) -> str | None:
-    try:
-        return source_digest(None, str(path))
-    except ConfigError:
-        return None

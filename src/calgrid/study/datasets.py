@@ -208,7 +208,14 @@ class DatasetCatalog:
     def _add_files(self, name: str, base: registry.Description, where: str) -> None:
         """Add a data set of the user's files."""
         entry = self.configured[name]
-        like = _info_like(entry, where)
+        like: Options = {}
+        if "like" in entry:
+            found = registry.describe("dataset", entry["like"], f"{where}.like")
+            if found.info.get("role") != "dataset" or _is_kind(found):
+                raise ConfigError(
+                    f"{where}.like: '{found.id}' is not a data set with training images; name one."
+                )
+            like = found.info
         given = {fact: like[fact] for fact in FACTS if fact in like}
         if "image_shape" in like:
             given["image_size"] = like["image_shape"][1]
@@ -355,18 +362,6 @@ def _options(entry: Options) -> dict[str, Any]:
 
 def _joined(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*first, *second]))
-
-
-def _info_like(entry: Options, where: str) -> Options:
-    """Facts of the registered data set in ``like``; empty without."""
-    if "like" not in entry:
-        return {}
-    like = registry.describe("dataset", entry["like"], f"{where}.like")
-    if like.info.get("role") != "dataset" or _is_kind(like):
-        raise ConfigError(
-            f"{where}.like: '{like.id}' is not a data set with training images; name one."
-        )
-    return like.info
 
 
 def _check_below(paths: str | Iterable[str] | None, where: str) -> None:

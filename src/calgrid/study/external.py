@@ -130,9 +130,22 @@ def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[Ext
 
 
 def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun]:
-    """The wanted runs of a bank."""
+    """The wanted runs of a bank, which is downloaded if it does not exist and has an address."""
+    from calgrid.logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = root / entry.file
+    with located(f"{where}.file"):
+        if not path.exists() and entry.url is not None:
+            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
+
+            file = {"name": path.name, "url": entry.url, "sha256": entry.sha256}
+            download(cast(Any, file), path.parent)
+        if not path.is_dir():
+            check_file(root, entry.file, f"{where}.file")
+        with opened(path) as bank:
+            wanted = _wanted_runs(bank.runs, entry, where)
     runs = []
-    for taken in _taken(entry, root, where):
+    for taken in wanted:
         options = {
             "name": name,
             "test": entry.file,
@@ -184,25 +197,6 @@ def _check_files(entry: External, root: Path, where: str) -> None:
             "tested on different rows; give another file, or, in a study, 'split_seed' instead "
             "of 'val' to split the rows."
         )
-
-
-def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
-    """Check that a bank exists, after its download if it has an address, and return its runs that
-    are wanted.
-    """
-    from calgrid.logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
-
-    path = root / entry.file
-    with located(f"{where}.file"):
-        if not path.exists() and entry.url is not None:
-            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
-
-            file = {"name": path.name, "url": entry.url, "sha256": entry.sha256}
-            download(cast(Any, file), path.parent)
-        if not path.is_dir():
-            check_file(root, entry.file, f"{where}.file")
-        with opened(path) as bank:
-            return _wanted_runs(bank.runs, entry, where)
 
 
 def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":

@@ -137,30 +137,25 @@ def _resolved(options: Options, where: str) -> Protocol:
         protocol = validated(Protocol, options, where)
     else:
         protocol = validated(TrainingProtocol, options, where)
-        _check_training(protocol, where)
+        augmentation = protocol.augmentation
+        if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
+            raise ConfigError(
+                f"{where}: augmentation.resized_crop gives images their final size; remove "
+                "crop_padding and crop_size."
+            )
+        if augmentation.randaugment is not None and augmentation.augmix is not None:
+            raise ConfigError(
+                f"{where}: augmentation has randaugment and augmix; leave one of them out."
+            )
+        _check_schedule(protocol, where)
+        if protocol.second_stage is not None:
+            _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
     _check_weights_file(protocol, where)
     datasets = registry.descriptions("dataset")
     known = [id for id, component in datasets.items() if component.info.get("mean")]
     named = itertools.chain(*protocol.test_normalisation.items())
     check_ids("data set", named, known, f"{where}: test_normalisation")
     return protocol
-
-
-def _check_training(protocol: TrainingProtocol, where: str) -> None:
-    """Check the augmentation and the schedules of both stages."""
-    augmentation = protocol.augmentation
-    if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
-        raise ConfigError(
-            f"{where}: augmentation.resized_crop gives images their final size; remove "
-            "crop_padding and crop_size."
-        )
-    if augmentation.randaugment is not None and augmentation.augmix is not None:
-        raise ConfigError(
-            f"{where}: augmentation has randaugment and augmix; leave one of them out."
-        )
-    _check_schedule(protocol, where)
-    if protocol.second_stage is not None:
-        _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
 
 
 def _check_weights_file(protocol: Protocol, where: str) -> None:

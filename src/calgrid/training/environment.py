@@ -178,7 +178,11 @@ def describe(device: torch.device) -> dict[str, str | int]:
     """Return versions, device, driver, threads and determinism, for the record of a job."""
     name, cuda, driver = platform.machine(), "", ""
     if device.type == "cuda":
-        name, cuda, driver = torch.cuda.get_device_name(device), torch.version.cuda or "", _driver()
+        name, cuda, driver = (
+            torch.cuda.get_device_name(device),
+            torch.version.cuda or "",
+            driver_version(_text(Path("/proc/driver/nvidia/version"))),
+        )
     return {
         **provenance.describe("numpy"),
         "torch": torch.__version__,
@@ -200,11 +204,6 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
         "peak_memory_mb": peak_memory_mb(device),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def _driver() -> str:
-    """Version of the NVIDIA kernel driver; empty if unknown."""
-    return driver_version(_text(Path("/proc/driver/nvidia/version")))
 
 
 def driver_version(text: str) -> str:
