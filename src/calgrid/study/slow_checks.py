@@ -218,7 +218,7 @@ def check_networks(study: Study) -> None:
         try:
             if size and trial not in tried:
                 tried.add(trial)
-                _try_network(*trial)
+                _try_network(*trial[:2], size)
         except CalgridError as error:
             refused.append(str(error))
             continue
