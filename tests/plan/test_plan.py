@@ -183,30 +183,16 @@ def test_an_external_run_is_imported_again_when_its_description_changes_but_not_
     (tmp_path / "test.npz").touch()
 
     def fingerprint(**changes):
-        one = {
-            "test": str(tmp_path / "test.npz"),
-            "kind": "logits",
-            "split_seed": 1,
-            "dataset": "d",
-            **changes,
-        }
+        one = {"test": str(tmp_path / "test.npz"), "kind": "logits", "split_seed": 1}
+        one |= {"dataset": "d", **changes}
         plan = Plan(Study({"study": "s", "external": {"a": one}}, home))
         (key,) = plan.study.runs
         assert plan.run_fingerprint(key) == plan.external(key).fingerprint
         return plan.external(key).fingerprint
 
     assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()
-    assert (
-        len(
-            {
-                fingerprint(),
-                fingerprint(split_seed=2),
-                fingerprint(kind="probabilities"),
-                fingerprint(seed=1),
-            }
-        )
-        == 4
-    )
+    changes = ({}, {"split_seed": 2}, {"kind": "probabilities"}, {"seed": 1})
+    assert len({fingerprint(**change) for change in changes}) == 4
 
 
 class TestReductionOfTheProtocol:

@@ -22,24 +22,14 @@ def made(make_config, home, tmp_path, monkeypatch):
     """A study with everything: two second stages, two shifts, an external run, no GPU."""
     monkeypatch.setattr(rules, "GPU_DEVICES", ())
     (tmp_path / "test.npz").touch()
+    grid = {"methods": ["tst", "tst+mbls"], "protocol": "p", "seeds": [1, 2]}
+    grid |= {"calibrators": ["ts"], "shifts": ["ood/photos", "digits_c"]}
+    theirs = {"test": "test.npz", "kind": "logits", "split_seed": 1, "backbone": "timm/vit.s"}
     config = make_config(
-        {
-            "methods": ["tst", "tst+mbls"],
-            "protocol": "p",
-            "seeds": [1, 2],
-            "calibrators": ["ts"],
-            "shifts": ["ood/photos", "digits_c"],
-        },
+        grid,
         protocols={"p": {"base": "digits", "second_stage": {"checkpoints": ["best"]}}},
         data_root=str(tmp_path),
-        external={
-            "theirs": {
-                "test": "test.npz",
-                "kind": "logits",
-                "split_seed": 1,
-                "backbone": "timm/vit.s",
-            }
-        },
+        external={"theirs": theirs},
     )
     return Jobs(Plan(Study(config, home)), local=True)
 
@@ -69,17 +59,13 @@ class TestJobs:
         assert set(patterns) == {*RunKey._fields, "image_set", "probe", "id"}
         for name, right, wrong in (
             ("method", {"tst+mbls"}, {"tsttmbls", "ls"}),  # what an unescaped plus would match
-            (
-                "backbone",
-                {"timm+vit.s"},
-                {"timm+vitxs", "timm/vit.s"},
-            ),  # a folder of a run has no folder within
+            # a folder of a run has no folder within
+            ("backbone", {"timm+vit.s"}, {"timm+vitxs", "timm/vit.s"}),
             ("seed", {"2"}, {"12"}),
             ("probe", set(), {"profiles"}),
         ):
-            assert {
-                value for value in right | wrong if re.fullmatch(patterns[name], value)
-            } == right
+            pattern = re.compile(patterns[name])
+            assert set(filter(pattern.fullmatch, right | wrong)) == right
 
     def test_second_stages_start_from_the_model_of_the_first_stage(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)

@@ -69,23 +69,13 @@ class Database:
             "mariadb-install-db", "--no-defaults", f"--datadir={self.state}", "--user=root", method
         )
         where = [f"--datadir={self.state}", f"--socket={self.socket}", f"--port={self.port}"]
-        options = [
-            "--no-defaults",
-            *where,
-            "--bind-address=127.0.0.1",
-            "--user=root",
-            "--innodb-lock-wait-timeout=900",
-        ]
+        options = ["--bind-address=127.0.0.1", "--user=root", "--innodb-lock-wait-timeout=900"]
+        server = ["mariadbd", "--no-defaults", *where, *options]
         with (self.state / "server.log").open("w") as log:
-            self.process = subprocess.Popen(["mariadbd", *options], stdout=log, stderr=log)
+            self.process = subprocess.Popen(server, stdout=log, stderr=log)
         wait_for(self.socket.exists, "the database", 60)
-        self._run(
-            "mariadb",
-            "--no-defaults",
-            f"--socket={self.socket}",
-            "--user=root",
-            f"--execute={GRANT}",
-        )
+        asked = (f"--socket={self.socket}", "--user=root", f"--execute={GRANT}")
+        self._run("mariadb", "--no-defaults", *asked)
 
     @staticmethod
     def _run(*command: str) -> None:
@@ -114,13 +104,6 @@ def configure(folder: Path, mark: str, state: Path, port: int, database: int) ->
 
 def add_account(command) -> None:
     """Tell the accounting of an account for root; ``command`` runs one."""
-    command(
-        "sacctmgr",
-        "--immediate",
-        "add",
-        "account",
-        ACCOUNT,
-        "Description=test",
-        "Organization=test",
-    )
-    command("sacctmgr", "--immediate", "add", "user", "root", f"Account={ACCOUNT}")
+    add = ("sacctmgr", "--immediate", "add")
+    command(*add, "account", ACCOUNT, "Description=test", "Organization=test")
+    command(*add, "user", "root", f"Account={ACCOUNT}")

@@ -183,13 +183,8 @@ class Cluster:
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
         self.state.chmod(0o755)
-        files = {
-            "key-file": key,
-            "socket": "munge.socket",
-            "pid-file": "munged.pid",
-            "log-file": "munged.log",
-        }
-        files["seed-file"] = "munged.seed"
+        files = {"key-file": key, "socket": "munge.socket", "seed-file": "munged.seed"}
+        files |= {"pid-file": "munged.pid", "log-file": "munged.log"}
         self._daemon(
             "munged", *(f"--{option}={self.state / name}" for option, name in files.items())
         )
@@ -206,12 +201,7 @@ class Cluster:
         """
         with contextlib.suppress(AssertionError):
             if self._pid("slurmctld"):
-                subprocess.run(
-                    ["scancel", "--full", "--user=root"],
-                    check=False,
-                    capture_output=True,
-                    timeout=60,
-                )
+                self.try_command("scancel", "--full", "--user=root")
                 wait_for(lambda: not self.squeue(), "the end of all jobs", 20)
         for path in FILES.values():
             path.unlink(missing_ok=True)

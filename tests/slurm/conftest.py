@@ -32,16 +32,9 @@ class Grid(Repository):
     ) -> subprocess.Popen:
         """A controller, its output in ``controller.log``; it ends with the test at the latest."""
         with (self.root / "controller.log").open("a") as log:
+            call = [sys.executable, CONTROLLER, "--profile", "slurm", *arguments]
             controller = subprocess.Popen(
-                [
-                    sys.executable,
-                    CONTROLLER,
-                    "--profile",
-                    "slurm",
-                    *arguments,
-                    "--configfile",
-                    config,
-                ],
+                [*call, "--configfile", config],
                 cwd=self.root,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -4,6 +4,7 @@ One file, so that one process starts one cluster.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -83,25 +84,24 @@ def files_of_runs(folder):
     return [path.relative_to(folder) for path in files]
 
 
+def assert_same_bytes(paths, one, other):
+    assert {path.parts[0] for path in paths} == set(METHODS)
+    for path in paths:
+        assert (one / path).read_bytes() == (other / path).read_bytes(), path
+
+
 def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
     paths = files_of_runs(finished.root / RUN)
-    assert {path.parts[0] for path in paths} == set(METHODS)
     assert {path.name for path in paths} >= {"model.safetensors", "photos.parquet"}
-    for path in paths:
-        assert (finished.root / RUN / path).read_bytes() == (
-            finished_once.root / RUN / path
-        ).read_bytes(), path
+    assert_same_bytes(paths, finished.root / RUN, finished_once.root / RUN)
 
 
 def test_no_row_is_lost_or_doubled(finished):
     metrics = pd.read_parquet(finished.root / "results/tiny/metrics.parquet")
     assert not metrics.duplicated(IDENTITY).any()
-    cells = set(
-        metrics.query("split == 'test' and metric == 'nll'")[["method", "calibrator"]].itertuples(
-            index=False
-        )
-    )
-    assert cells == {(method, calibrator) for method in METHODS for calibrator in ("none", "ts")}
+    rows = metrics.query("split == 'test' and metric == 'nll'")
+    cells = set(zip(rows["method"], rows["calibrator"], strict=True))
+    assert cells == set(itertools.product(METHODS, ("none", "ts")))
 
 
 def test_nothing_is_left_to_do(finished):
@@ -109,21 +109,15 @@ def test_nothing_is_left_to_do(finished):
     assert finished.plan("tiny.yaml", "--profile", "slurm") == set()
 
 
-@pytest.mark.parametrize(
-    ("rule", "asked"),
-    [
-        ("train", {"TresPerJob": "gres:gpu:1"}),
-        ("predict", {"TresPerNode": "gres:gpu:1"}),
-        ("calibrate", {}),
-        ("aggregate", {}),
-        ("report", {}),
-    ],
-)
-def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, asked, finished, cluster):
-    jobs = completed(cluster, rule)
-    assert jobs
-    for job in jobs:
-        assert {name: job[name] for name in ("TresPerJob", "TresPerNode") if name in job} == asked
+def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(finished, cluster):
+    gpu = "gres:gpu:1"
+    asked = {"train": {"TresPerJob": gpu}, "predict": {"TresPerNode": gpu}}
+    for rule in (*asked, "calibrate", "aggregate", "report"):
+        jobs = completed(cluster, rule)
+        assert jobs
+        for job in jobs:
+            found = {name: job[name] for name in ("TresPerJob", "TresPerNode") if name in job}
+            assert found == asked.get(rule, {}), rule
 
 
 @pytest.mark.parametrize("rule", ["train", "calibrate", "aggregate"])
@@ -139,34 +133,24 @@ def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
     for text in shown:
         numbers = dict(re.findall(r"(\w+)=(\d+)", text))
         hours, minutes = divmod(int(numbers["runtime"]), 60)
-        told.add(
-            (int(numbers["mem_mb"]), f"{hours:02d}:{minutes:02d}:00", numbers.get("gpu") == "1")
-        )
+        limit = f"{hours:02d}:{minutes:02d}:00"
+        told.add((int(numbers["mem_mb"]), limit, numbers.get("gpu") == "1"))
     assert told - {(250, *rest) for _, *rest in told} == asked
 
 
 def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
     first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_mbls")
-    assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (
-        True,
-        "COMPLETED",
-    )
+    assert first["JobState"] in ("FAILED", "OUT_OF_MEMORY")
+    assert second["JobState"] == "COMPLETED"
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
     told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
-    assert (
-        "The reason: out of memory: raise mem_mb of the rule"
-        in told.partition("Trying to restart job")[0]
-    )
+    told, _, _ = told.partition("Trying to restart job")
+    assert "The reason: out of memory: raise mem_mb of the rule" in told
 
 
 def test_a_cluster_without_accounting_is_found_out_and_squeue_asked(finished):
-    assert (
-        finished.log().count(
-            "has no accounting (Slurm accounting storage is disabled): the states of jobs are "
-            "read from squeue"
-        )
-        == 1
-    )
+    said = "has no accounting (Slurm accounting storage is disabled): the states of jobs are "
+    assert finished.log().count(f"{said}read from squeue") == 1
 
 
 def test_both_nodes_were_used(finished, cluster):
@@ -262,14 +246,8 @@ def preempt(cluster, run):
     """A job of a partition of higher priority takes the node; SLURM requeues ours."""
     with run.held() as job:
         writer = run.writer()
-        options = (
-            "--parsable",
-            "--partition=urgent",
-            f"--nodelist={job['NodeList']}",
-            "--output=/dev/null",
-            "--mem=10",
-        )
-        cluster.command("sbatch", *options, "--wrap", "true")
+        options = f"--parsable --partition=urgent --nodelist={job['NodeList']} --mem=10"
+        cluster.command("sbatch", *options.split(), "--output=/dev/null", "--wrap", "true")
         wait_for(lambda: cluster.job(job)["JobState"] != "RUNNING", "the preempted job")
     run.requeued(job, writer)
 
@@ -325,10 +303,8 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     assert second.wait(timeout=900) == 0, grid.log()
 
     # a requeued job may be interrupted a second time by the end of its first start
-    assert (ce.record()["interruptions"] >= 3, mbls.record()["interruptions"] >= 2) == (
-        True,
-        True,
-    ), "started anew"
+    for run, least in ((ce, 3), (mbls, 2)):
+        assert run.record()["interruptions"] >= least, "started anew"
     assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], (
         "trained once, by the job that was left alone"
     )
@@ -338,8 +314,4 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
         re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)
     ) == set(jobs)
     paths = files_of_runs(reference.root / LONG_RUNS)
-    assert {path.parts[0] for path in paths} == set(METHODS)
-    for path in paths:
-        assert (grid.root / LONG_RUNS / path).read_bytes() == (
-            reference.root / LONG_RUNS / path
-        ).read_bytes(), path
+    assert_same_bytes(paths, grid.root / LONG_RUNS, reference.root / LONG_RUNS)
