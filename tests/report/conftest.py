@@ -56,6 +56,9 @@ INDICATORS = {
 }
 #: folders of the results of a run
 TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
+#: recipe of a study of clean images alone, and of one without intervals too
+UNSHIFTED = {"shifts": (), "ood": ()}
+CLEAN = {**UNSHIFTED, "resamples": 0}
 #: family of the shifts
 CORRUPTIONS = "digits_c"
 
@@ -395,8 +398,7 @@ def ablation(make) -> Written:
             "fedlas_ls_random",
         ),
         seeds=(0, 1, 2, 3),
-        shifts=(),
-        ood=(),
+        **UNSHIFTED,
         calibrators=("none", "iso", "ts"),
         comparisons=tuple(
             dict(zip(("question", "method", "against"), each, strict=True)) for each in asked
@@ -408,7 +410,7 @@ def ablation(make) -> Written:
 @pytest.fixture(scope="session")
 def external(make) -> Written:
     """One external run: no history, no shifts, one seed."""
-    return make(methods=("ce",), seeds=(0,), shifts=(), ood=(), external=True)
+    return make(methods=("ce",), seeds=(0,), **UNSHIFTED, external=True)
 
 
 @pytest.fixture(scope="session")
@@ -419,9 +421,7 @@ def sizes(make) -> Written:
         seeds=(1, 2),
         datasets=("digits_n40", "digits_n200"),
         calibrators=("none", "ts", "iso", "pts", "smart"),
-        shifts=(),
-        ood=(),
-        resamples=0,
+        **CLEAN,
         external=True,
     )
 

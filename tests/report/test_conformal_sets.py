@@ -4,6 +4,7 @@ import itertools
 
 import pandas as pd
 import pytest
+from tests.report.conftest import CLEAN
 
 from calgrid.metrics.conformal import SET_METRICS
 from calgrid.report.figures import conformal as figure
@@ -15,7 +16,7 @@ from calgrid.storage.tables import write_frame
 @pytest.fixture
 def written(build):
     """A study of one method and two seeds, with numbers that tell where they come from."""
-    study = build(methods=("ce",), seeds=(0, 1), shifts=(), ood=(), resamples=0)
+    study = build(methods=("ce",), seeds=(0, 1), **CLEAN)
     rows = []
     places = [("test", "", 0), ("shift", "noise", 5), ("shift", "blur", 5)]
     for seed, name, score, alpha, place in itertools.product(
@@ -83,6 +84,6 @@ def test_the_figure_has_a_panel_for_each_coverage_and_for_clean_and_shifted_imag
 
 
 def test_a_study_without_sets_has_neither(build):
-    data, group = build(methods=("ce",), seeds=(0,), shifts=(), ood=(), resamples=0).opened()
+    data, group = build(methods=("ce",), seeds=(0,), **CLEAN).opened()
     assert conformal(data) is None
     assert figure.collect(data, group).empty

@@ -15,20 +15,13 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import spearmanr
-from tests.report.conftest import Recipe, make_study
+from tests.report.conftest import UNSHIFTED, Recipe, make_study
 
 from calgrid.metrics.binning import BinSums
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.report.captions import folded
 from calgrid.report.figure import FigureData
-from calgrid.report.figures import (
-    intervals,
-    over_under,
-    pareto,
-    reliability,
-    severity,
-    survey,
-)
+from calgrid.report.figures import intervals, over_under, pareto, reliability, severity, survey
 from calgrid.report.figures.histories import TRAINING, drops
 from calgrid.report.index import CATEGORIES, read_index
 from calgrid.report.plotting import points, style
@@ -173,16 +166,10 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("made", "formats"), [("study", (".png", ".svg", ".pdf")), ("ablation", (".png",))]
-)
-def test_the_same_study_gives_the_same_bytes(
-    made, formats, figures, ablation_figures, request, tmp_path
-):
-    written = request.getfixturevalue(made)
-    write_figures(written.folder, written.manifest, tmp_path, formats)
+def test_the_same_study_gives_the_same_bytes(study, figures, tmp_path):
+    write_figures(study.folder, study.manifest, tmp_path, (".png", ".svg", ".pdf"))
     for path in tmp_path.iterdir():
-        assert path.read_bytes() == (written.folder / "figures" / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (figures / path.name).read_bytes(), path.name
 
 
 def test_external_runs_have_no_training_and_no_shift(external_figures):
@@ -194,9 +181,7 @@ def test_external_runs_have_no_training_and_no_shift(external_figures):
 
 def test_checkpoints_are_drawn_apart_and_training_once(build, draw_only):
     draw_only("reliability", "training")
-    out = build(
-        checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",)
-    ).figures()
+    out = build(checkpoints=("best", "last"), seeds=(0,), **UNSHIFTED, methods=("ce",)).figures()
     names = {path.name for path in out.glob("*.png")}
     assert names == {
         "reliability_digits_resnet8_best.png",
@@ -416,7 +401,7 @@ def test_names_of_networks_keep_clear_of_each_other():
 
 
 def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(build):
-    data, group = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=()).opened()
+    data, group = build(methods=("ce", "ls"), seeds=(0,), **UNSHIFTED).opened()
     rows = TRAINING.collect(data, group)
     parts = rows["val_refinement"] + rows["val_calibration"]
     assert np.isfinite(parts).all()

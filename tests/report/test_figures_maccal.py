@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from tests.report.conftest import CLEAN
 
 from calgrid.papers.figures import write_figures
 from calgrid.report.figure import FigureData
@@ -27,7 +28,7 @@ MEMBERS = ["maccal", "maccal_l09", "maccal_l10"]
 @pytest.fixture(scope="module")
 def factors(make):
     methods = ("ce", "maccal_l10", "maccal", "maccal_l09")
-    return make(methods=methods, shifts=(), ood=(), resamples=0, configuration={"methods": FACTORS})
+    return make(methods=methods, **CLEAN, configuration={"methods": FACTORS})
 
 
 def test_members_of_a_sweep_differ_in_one_option_and_include_the_default(factors):
@@ -43,14 +44,7 @@ def test_members_of_a_sweep_differ_in_one_option_and_include_the_default(factors
 def test_a_sweep_in_the_first_stage_is_one_of_its_own(build):
     names = ("mixup_a01", "mixup_a05", "mixup")
     methods = ("ce", *names, *(f"maccal+{name}" for name in names))
-    study = build(
-        methods=methods,
-        seeds=(0,),
-        shifts=(),
-        ood=(),
-        resamples=0,
-        configuration={"methods": ALPHAS},
-    )
+    study = build(methods=methods, seeds=(0,), **CLEAN, configuration={"methods": ALPHAS})
     first, second = method_sweeps(*study.opened())
     assert [first.option, second.option] == ["mixup alpha"] * 2
     assert [first.label, second.label] == ["mixup", "maccal+mixup"]
@@ -67,9 +61,7 @@ def test_overrides_count_and_two_values_are_no_course(build):
     study = build(
         methods=("ce", "maccal", "maccal_l09", "maccal_l10"),
         seeds=(0,),
-        shifts=(),
-        ood=(),
-        resamples=0,
+        **CLEAN,
         configuration={"methods": FACTORS, "overrides": overrides, "datasets": {"mine": files}},
     )
     assert method_sweeps(*study.opened()) == []
@@ -96,9 +88,7 @@ def test_calibrators_are_varied_on_the_baseline(build):
     }
     study = build(
         seeds=(0,),
-        shifts=(),
-        ood=(),
-        resamples=0,
+        **CLEAN,
         calibrators=("none", *variants),
         configuration={"calibrators": variants},
     )

@@ -232,12 +232,7 @@ def test_reductions_are_differences_of_the_same_run(several):
     group = several.groups[0]
     found = errors.corruption_reduction_rows(several, group)
     rows = several.select(several.metrics, group)
-    rows = rows[
-        (rows["method"] == "ce")
-        & (rows["severity"] == 5)
-        & (rows["metric"] == "ece")
-        & (rows["seed"] == 1)
-    ]
+    rows = rows.query("method == 'ce' and severity == 5 and metric == 'ece' and seed == 1")
     values = rows.set_index(["shift", "calibrator"])["value"]
     own = found[(found["metric"] == "ece") & (found["seed"] == 1)].set_index(
         ["shift", "calibrator"]

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from scipy.special import softmax
 from scipy.stats import pearsonr, spearmanr
+from tests.report.conftest import CLEAN
 
 from calgrid.errors import StateError
 from calgrid.jobs.aggregate import collect_diagnostics
@@ -163,7 +164,7 @@ def add_probes(written, methods):
 
 @pytest.fixture(scope="module")
 def build_probed(make):
-    written = make(methods=("ce", "ls", *MASKED), shifts=(), ood=(), resamples=0)
+    written = make(methods=("ce", "ls", *MASKED), **CLEAN)
     written.manifest = add_probes(written, ("ce", "ls"))
     collect_diagnostics(written.manifest, written.folder)
     return written

@@ -3,6 +3,7 @@ of each other.
 """
 
 import pytest
+from tests.report.conftest import CLEAN
 
 from calgrid.papers.figures import write_figures
 from calgrid.report.figure import FigureData
@@ -17,9 +18,7 @@ from calgrid.storage.tables import write_frame
 @pytest.fixture(scope="module")
 def settings(make):
     """Three methods and two calibrators on four backbones."""
-    data, _ = make(
-        backbones=("resnet8", "resnet20", "resnet50", "resnet9"), shifts=(), ood=(), resamples=0
-    ).opened()
+    data, _ = make(backbones=("resnet8", "resnet20", "resnet50", "resnet9"), **CLEAN).opened()
     return data
 
 
@@ -46,9 +45,7 @@ def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, on
 
 def test_names_do_not_overlap(build):
     methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
-    study = build(
-        methods=methods, seeds=(0,), backbones=tuple("abc"), shifts=(), ood=(), resamples=0
-    )
+    study = build(methods=methods, seeds=(0,), backbones=tuple("abc"), **CLEAN)
     data, group = study.opened()
     figure = diagrams.METHODS.draw(FigureData(data, group, diagrams.METHODS.collect(data, group)))
     figure.canvas.draw()

@@ -103,19 +103,13 @@ def test_margin_figures_are_drawn_once_for_nested_sets(entries):
 
 def test_confidences_score_as_in_the_study(data, largest):
     images = diagnosed(data, largest, MARGINS).query("split == 'test'")
-    rows = data.metrics[
-        (data.metrics["dataset"] == "digits_n200") & (data.metrics["split"] == "test")
-    ]
+    rows = data.metrics.query("dataset == 'digits_n200' and split == 'test'")
     for name in ("none", "ts", "pts", "smart"):
-        expected = rows[
-            (rows["calibrator"] == name) & (rows["metric"] == "accuracy") & (rows["seed"] == 1)
-        ]["value"]
+        expected = rows.query("calibrator == @name and metric == 'accuracy' and seed == 1")["value"]
         assert images["correct"].mean() == pytest.approx(expected.item())
         confidence = images[f"confidence_{name}"]
         gaps = (confidence - images["correct"]).groupby(np.ceil(15 * confidence)).sum()
-        expected = rows[
-            (rows["calibrator"] == name) & (rows["metric"] == "ece") & (rows["seed"] == 1)
-        ]["value"]
+        expected = rows.query("calibrator == @name and metric == 'ece' and seed == 1")["value"]
         assert gaps.abs().sum() / len(images) == pytest.approx(expected.item(), abs=1e-9)
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from matplotlib.text import Text
+from tests.report.conftest import UNSHIFTED
 
 from calgrid.papers.report import write_report
 from calgrid.report.figure import FigureData
@@ -14,7 +15,7 @@ NAMES = {"ls": "Label smoothing", "ts": "Temperature", "ce": "CE"}
 
 @pytest.fixture
 def study(build):
-    return build(shifts=(), ood=(), seeds=(1, 2), configuration={"names": NAMES})
+    return build(**UNSHIFTED, seeds=(1, 2), configuration={"names": NAMES})
 
 
 def test_an_identifier_is_named_as_a_whole_word():

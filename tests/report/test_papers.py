@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from tests.report.conftest import CLEAN
 from tests.statistics.cases import DEFAULTS
 
 from calgrid.jobs.summaries import shift_means
@@ -604,9 +605,7 @@ def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
         seeds=(0, 1),
         datasets=("cifar10",),
         backbones=("resnet50",),
-        shifts=(),
-        ood=(),
-        resamples=0,
+        **CLEAN,
     )
     manifest = {**study.manifest, "papers": [{"name": "fedlas", "own_protocols": []}]}
     out = study.folder / "tables"

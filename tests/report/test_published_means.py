@@ -56,9 +56,7 @@ def test_seeds_give_the_interval_of_the_summary():
 def test_a_mean_needs_all_its_places_in_a_seed():
     other = {"backbone": "wrn26_10"}
     metrics = frame(
-        {"seed": 1, "value": 0.02},
-        {"seed": 1, "value": 0.06, **other},
-        {"seed": 2, "value": 0.5},
+        {"seed": 1, "value": 0.02}, {"seed": 1, "value": 0.06, **other}, {"seed": 2, "value": 0.5}
     )
     found = runs(metrics, {}, other)
     assert found[["seed", "value"]].to_numpy().tolist() == [[1, pytest.approx(0.04)]]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from tests.conftest import HOME
 from tests.metrics.cases import softmax
+from tests.report.conftest import CLEAN
 
 import calgrid
 from calgrid.errors import ConfigError, DataError
@@ -146,14 +147,7 @@ def test_a_copied_study_says_that_its_runs_are_not_beside_it(study, tmp_path, re
 
 
 def test_several_groups_must_be_told_apart(build, refuses):
-    study = build(
-        methods=("ce",),
-        seeds=(0,),
-        backbones=("resnet8", "resnet20"),
-        shifts=(),
-        ood=(),
-        resamples=0,
-    )
+    study = build(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), **CLEAN)
     found = calgrid.load_study(study.folder)
     with refuses(ConfigError, "2 groups that differ in backbone; select one by keyword"):
         found.reliability("ce")

@@ -4,6 +4,7 @@ show.
 
 import pandas as pd
 import pytest
+from tests.report.conftest import CLEAN
 
 
 @pytest.fixture(scope="module")
@@ -13,9 +14,7 @@ def written(make):
         methods=("ce", "ls"),
         seeds=(0, 1),
         backbones=("resnet8", "resnet20", "resnet50"),
-        shifts=(),
-        ood=(),
-        resamples=0,
+        **CLEAN,
         truth_known_of=("resnet20", "resnet50"),
     )
     return study, study.tables()

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
+from tests.report.conftest import CLEAN, UNSHIFTED
 
 from calgrid.components import plugins
 from calgrid.jobs.summaries import shift_means, write_summaries
@@ -24,27 +25,11 @@ from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
-PUBLISHED = pd.DataFrame(
-    {
-        "paper": ["smart", "smart"],
-        "table": ["1", "1"],
-        "dataset": ["digits", "cifar10"],
-        "backbone": ["resnet8", "resnet8"],
-        "method": ["ce", "ce"],
-        "calibrator": ["ts", "ts"],
-        "metric": ["ece", "ece"],
-        "value": [1.38, 9.99],
-        "std": [np.nan, np.nan],
-        "shift": ["", ""],
-        "severity": [0, 0],
-        "unit": ["percent", "percent"],
-        "suspect": ["", ""],
-    }
-)
-
-
-#: of a study that shows a thing on clean images without intervals
-CLEAN = {"shifts": (), "ood": (), "resamples": 0}
+PUBLISHED = """\
+paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,std,unit,suspect
+smart,1,digits,resnet8,ce,ts,ece,,0,1.38,,percent,
+smart,1,cifar10,resnet8,ce,ts,ece,,0,9.99,,percent,
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +47,10 @@ def plain(cell):
 
 
 def test_every_table_with_rows_is_written_in_three_formats_and_no_other(tables):
-    found = {path.name for path in tables.iterdir()}
-    kinds = (
-        "overview",
-        "methods",
-        "tests",
-        "each_two",
-        "calibrators",
-        "parts",
-        "calibrator_ranks",
-        "shift",
-        "ood",
-        "ood_scores",
-        "costs",
-        "training_time",
-        "classes",
-    )
-    assert found == {
-        "index.json",
-        *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md", "tex")),
-    }
+    kinds = "overview methods tests each_two calibrators parts calibrator_ranks shift ood"
+    kinds = f"{kinds} ood_scores costs training_time classes".split()
+    files = {f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md", "tex")}
+    assert {path.name for path in tables.iterdir()} == {"index.json", *files}
 
 
 def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, read_markdown):
@@ -89,11 +58,8 @@ def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, r
     assert {row["Method"] for row in rows} == {"ce", "ls", "mmce"}
     for row in rows:
         expected = means(summary, split="test", method=row["Method"], calibrator="none")
-        for metric, heading in (
-            ("accuracy", "Accuracy (%) ↑"),
-            ("ece", "ECE (%) ↓"),
-            ("ece_null", "ECE null (%)"),
-        ):
+        shown = {"accuracy": "Accuracy (%) ↑", "ece": "ECE (%) ↓", "ece_null": "ECE null (%)"}
+        for metric, heading in shown.items():
             mean, std = expected.loc[metric, ["mean", "std"]]
             assert plain(row[heading]) == [f"{100 * mean:.2f}", f"{100 * std:.2f}"]
         assert plain(row["NLL (nats) ↓"])[0] == f"{expected.loc['nll', 'mean']:.4f}"
@@ -132,16 +98,12 @@ def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary
             assert row["NLL against the best"].startswith(f"{difference:+.4f} ")
         ends = f"[{100 * ece['ci_low']:.2f}, {100 * ece['ci_high']:.2f}]"
         assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
-        nlls = {
-            name: means(summary, split="test", method=method, calibrator=name).loc["nll", "mean"]
-            for name in ("none", "ts")
-        }
-        best, other = sorted(nlls, key=nlls.get)
+        where = {"split": "test", "method": method, "metric": "nll"}
+        nlls = means(summary, **where).set_index("calibrator")["mean"]
+        best, other = nlls.sort_values().index
+        first_words = f"{nlls[best]:.4f} {best}"
         recipe = row["Best recipe: NLL (nats)"]
-        assert recipe in (
-            f"{nlls[best]:.4f} {best}",
-            f"{nlls[best]:.4f} {best}, not worse: {other}",
-        )
+        assert recipe in (first_words, f"{first_words}, not worse: {other}")
         if method != "ce":
             cell = row["NLL against ce"]
             difference, said = cell.split(" ", 1)
@@ -160,22 +122,18 @@ def test_csv_holds_fractions_with_all_digits(tables, summary):
         expected = means(summary, split="test", method=row["method"], calibrator=row["calibrator"])
         for metric in ("accuracy", "nll", "brier", "ece", "mce", "smce"):
             assert row[f"{metric}_mean"] == expected.loc[metric, "mean"]
-            assert row[f"{metric}_ci_low"] == pytest.approx(
-                expected.loc[metric, "ci_low"], nan_ok=True, abs=0
-            )
+            low = expected.loc[metric, "ci_low"]
+            assert row[f"{metric}_ci_low"] == pytest.approx(low, nan_ok=True, abs=0)
 
 
 def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_markdown):
     study = build(seeds=(0, 1), **CLEAN)
     metrics = pd.read_parquet(study.folder / "summary.parquet")
     chosen = {"accuracy": (0.95, 0.945, 0.93), "nll": (0.30, 0.20, 0.10), "brier": (0.1, 0.1, 0.1)}
+    test = metrics["split"] == "test"
     for metric, values in chosen.items():
         for method, value in zip(("ce", "ls", "mmce"), values, strict=True):
-            hit = (
-                (metrics["metric"] == metric)
-                & (metrics["method"] == method)
-                & (metrics["split"] == "test")
-            )
+            hit = test & (metrics["metric"] == metric) & (metrics["method"] == method)
             metrics.loc[hit, ["mean", "ci_low", "ci_high"]] = value
     metrics.to_parquet(study.folder / "summary.parquet")
     out = study.tables()
@@ -195,10 +153,9 @@ def test_bold_is_the_best_calibrator_of_each_method(tables, read_markdown):
     (rows,) = read_markdown(tables / "calibrators.md").values()
     for method in ("ce", "ls", "mmce"):
         part = [row for row in rows if row["Method"] == method]
+        bold = [row["NLL (nats) ↓"].startswith("**") for row in part]
         values = [float(plain(row["NLL (nats) ↓"])[0]) for row in part]
-        assert [row["NLL (nats) ↓"].startswith("**") for row in part] == [
-            value == min(values) for value in values
-        ]
+        assert bold == [value == min(values) for value in values]
     assert not any("**" in row["ECE null (%)"] for row in rows)  # a reference is never the best
 
 
@@ -212,26 +169,16 @@ def test_ece_is_never_shown_alone(tables, read_markdown, name):
 def test_shift_averages_corruptions_that_were_scored_one_by_one(study, tables, read_markdown):
     metrics = pd.read_parquet(study.folder / "metrics.parquet")
     sections = read_markdown(tables / "shift.md")
-    assert [heading.split(": ")[1] for heading in sections] == [
-        "mean over all severities",
-        "severity 1",
-        "severity 3",
-        "severity 5",
-    ]
-    rows = metrics[
-        (metrics["split"] == "shift") & (metrics["metric"] == "ece") & (metrics["method"] == "ls")
-    ]
+    severities = [f"severity {number}" for number in (1, 3, 5)]
+    headings = [heading.split(": ")[1] for heading in sections]
+    assert headings == ["mean over all severities", *severities]
+    rows = metrics.query("split == 'shift' and metric == 'ece' and method == 'ls'")
     rows = rows[rows["calibrator"] == "ts"].astype({"seed": int, "severity": int})
     by_seed = rows[rows["severity"] == 3].groupby("seed")["value"].mean()
-    shown = next(
-        row
-        for row in sections["digits, resnet8: severity 3"]
-        if (row["Method"], row["Calibrator"]) == ("ls", "ts")
-    )
-    assert plain(shown["ECE (%) ↓"]) == [
-        f"{100 * by_seed.mean():.2f}",
-        f"{100 * by_seed.std():.2f}",
-    ]
+    severe = sections["digits, resnet8: severity 3"]
+    shown = next(row for row in severe if (row["Method"], row["Calibrator"]) == ("ls", "ts"))
+    mean, std = by_seed.mean(), by_seed.std()
+    assert plain(shown["ECE (%) ↓"]) == [f"{100 * mean:.2f}", f"{100 * std:.2f}"]
     assert shown["Corruptions"] == "2"
     overall = rows.groupby("seed")["value"].mean().mean()
     frame = pd.read_csv(tables / "shift.csv")
@@ -324,10 +271,8 @@ def test_probes_have_a_section_of_the_costs_with_one_row_each(build, read_markdo
     pd.concat([costs, *probes]).to_parquet(path)
     out = study.tables()
     rows = read_markdown(out / "costs.md")["digits, resnet8, protocol quick: probes"]
-    assert [(row["Probe"], float(row["Seconds"])) for row in rows] == [
-        ("few", 3.0),
-        ("angles", 0.5),
-    ]
+    shown = [(row["Probe"], float(row["Seconds"])) for row in rows]
+    assert shown == [("few", 3.0), ("angles", 0.5)]
 
 
 def with_first_stages(study, method, first, **changes):
@@ -346,14 +291,10 @@ def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markd
     out = study.tables()
     frame = pd.read_csv(out / "training_time.csv").set_index("method")
     # 20 s, one more for each letter of the name, and the number of the seed, which has the mean 1
-    assert frame.loc["maccal+mbls", "first_stage_seconds"] == pytest.approx(25)
-    assert frame.loc["maccal+mbls", "own_seconds"] == pytest.approx(32)
-    assert frame.loc["maccal+mbls", "seconds"] == pytest.approx(57)
-    assert frame.loc["maccal+mbls", "seconds_std"] == pytest.approx(
-        2
-    )  # both stages grow by a second a seed
-    assert frame.loc["maccal+mbls", "ratio_to_baseline"] == pytest.approx(57 / 23)
-    assert frame.loc["maccal+mbls", "peak_memory_mb"] == 900
+    expected = {"first_stage_seconds": 25, "own_seconds": 32, "seconds": 57, "peak_memory_mb": 900}
+    # both stages grow by a second a seed
+    expected |= {"seconds_std": 2, "ratio_to_baseline": 57 / 23}
+    assert frame.loc["maccal+mbls", list(expected)].to_dict() == pytest.approx(expected)
     assert frame.loc["mbls", "seconds"] == pytest.approx(25)
     assert np.isnan(frame.loc["mbls", "first_stage_seconds"])
     (rows,) = read_markdown(out / "training_time.md").values()
@@ -391,8 +332,8 @@ def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
 def test_published_numbers_stand_beside_ours_only_where_there_are_any(
     build, tmp_path, read_markdown
 ):
-    PUBLISHED.to_csv(tmp_path / "published.csv", index=False)
     published = (tmp_path / "published.csv",)
+    published[0].write_text(PUBLISHED)
     out = build(published=published, methods=("ce",), seeds=(0, 1), **CLEAN).tables()
     (row,) = read_markdown(out / "published.md")["digits, resnet8"]
     assert (row["Method"], row["Calibrator"], row["Metric"]) == ("ce", "ts", "ECE (%)")
@@ -421,12 +362,9 @@ def test_mean_ranks_of_two_settings(settings, read_markdown):
 
 
 def test_groups_are_told_apart_by_what_differs(settings, read_markdown):
-    assert list(read_markdown(settings / "methods.md")) == [
-        "digits, resnet8, last checkpoint",
-        "digits, resnet8, ema checkpoint",
-        "digits, resnet20, last checkpoint",
-        "digits, resnet20, ema checkpoint",
-    ]
+    parts = itertools.product(("resnet8", "resnet20"), ("last", "ema"))
+    headings = [f"digits, {backbone}, {checkpoint} checkpoint" for backbone, checkpoint in parts]
+    assert list(read_markdown(settings / "methods.md")) == headings
 
 
 def test_tables_of_an_external_study(external, tmp_path, read_markdown):
@@ -498,14 +436,8 @@ def test_every_metric_of_the_benchmark_has_a_column(tables):
     shown = json.dumps(
         [entry["sections"][0]["header"] for entry in read_index(tables)], ensure_ascii=False
     )
-    names = {
-        "mce": "MCE",
-        "aece_eq": "AECE",
-        "cece": "CECE",
-        "o_ece": "O-ECE",
-        "u_ece": "U-ECE",
-        "auroc": "AUROC",
-    }
+    names = {"mce": "MCE", "aece_eq": "AECE", "cece": "CECE", "o_ece": "O-ECE", "u_ece": "U-ECE"}
+    names["auroc"] = "AUROC"
     assert set(names) < set(METRICS)
     assert all(f'"{name} (%)' in shown for name in names.values())
 
@@ -514,16 +446,11 @@ def test_questions_are_answered_with_and_without_temperature_scaling(
     ablation_tables, read_markdown
 ):
     (rows,) = read_markdown(ablation_tables / "comparisons.md").values()
-    assert [(row["Question"], row["Calibrator"]) for row in rows] == [
-        ("Is the gain more than noise?", "none"),
-        ("Is the gain more than noise?", "ts"),
-        ("Are validation data of use?", "none"),
-        ("Are validation data of use?", "ts"),
-    ]
-    assert [(row["Method"], row["Against"]) for row in rows[1:3]] == [
-        ("fedlas_ls", "ls"),
-        ("adafocal†", "ce"),
-    ]
+    asked = ("Is the gain more than noise?", "Are validation data of use?")
+    shown = [(row["Question"], row["Calibrator"]) for row in rows]
+    assert shown == list(itertools.product(asked, ("none", "ts")))
+    pairs = [(row["Method"], row["Against"]) for row in rows[1:3]]
+    assert pairs == [("fedlas_ls", "ls"), ("adafocal†", "ce")]
     assert {row["Seeds"] for row in rows} == {"4"}
 
 
@@ -531,20 +458,12 @@ def test_questions_show_difference_noise_interval_and_p_values(
     ablation, ablation_tables, read_markdown
 ):
     metrics = pd.read_parquet(ablation.folder / "metrics.parquet")
-    rows = metrics[
-        (metrics["split"] == "test")
-        & (metrics["metric"] == "nll")
-        & (metrics["calibrator"] == "none")
-    ]
+    rows = metrics.query("split == 'test' and metric == 'nll' and calibrator == 'none'")
     values = rows.pivot(index="seed", columns="method", values="value").astype(float)
     difference = values["fedlas_ls"] - values["ls"]
     test = ttest_rel(values["fedlas_ls"], values["ls"])
     frame = pd.read_csv(ablation_tables / "comparisons.csv")
-    row = frame[
-        (frame["method"] == "fedlas_ls")
-        & (frame["calibrator"] == "none")
-        & (frame["metric"] == "nll")
-    ].iloc[0]
+    row = frame.query("method == 'fedlas_ls' and calibrator == 'none' and metric == 'nll'").iloc[0]
     assert row["difference"] == pytest.approx(difference.mean())
     assert row["std_seed"] == pytest.approx(difference.std())
     assert row["p_seeds"] == pytest.approx(test.pvalue)
@@ -577,7 +496,7 @@ def test_the_answer_says_what_was_found_and_what_was_not():
 
 def test_a_single_seed_answers_nothing_and_a_question_is_words(build, read_markdown):
     asked = {"question": "=HYPERLINK(1)\n<b>Is it?", "method": "ls", "against": "ce"}
-    out = build(seeds=(0,), shifts=(), ood=(), calibrators=("none",), comparisons=(asked,)).tables()
+    out = build(seeds=(0,), **UNSHIFTED, calibrators=("none",), comparisons=(asked,)).tables()
     ((row,),) = read_markdown(out / "comparisons.md").values()
     assert row["Question"] == "=HYPERLINK(1) \\<b>Is it?"
     assert set(pd.read_csv(out / "comparisons.csv")["question"]) == {"'=HYPERLINK(1)\n<b>Is it?"}
@@ -592,11 +511,8 @@ def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(
         text = (ablation_tables / entry["markdown"]).read_text()
         if "adafocal" in text:
             assert entry["caption"].endswith("calibrators are fitted on the same data.")
-            methods = {
-                row["Method"].split()[0]
-                for rows in read_markdown(ablation_tables / entry["markdown"]).values()
-                for row in rows
-            }
+            sections = read_markdown(ablation_tables / entry["markdown"]).values()
+            methods = {row["Method"].split()[0] for rows in sections for row in rows}
             assert "adafocal†" in methods
             assert "adafocal" not in methods
     frame = pd.read_csv(ablation_tables / "methods.csv").set_index("method")
@@ -613,11 +529,8 @@ def test_calibrators_whose_fits_did_not_converge_carry_a_mark_and_a_footnote(
     write_tables(study.folder, study.manifest, tmp_path / "out")
     (entry,) = [each for each in read_index(tmp_path / "out") if each["id"] == "calibrators"]
     assert entry["caption"].endswith("‡ fits that stopped before they converged: `ts` 2 of 6.")
-    names = {
-        row["Calibrator"]
-        for rows in read_markdown(tmp_path / "out" / "calibrators.md").values()
-        for row in rows
-    }
+    sections = read_markdown(tmp_path / "out" / "calibrators.md").values()
+    names = {row["Calibrator"] for rows in sections for row in rows}
     assert {"ts‡", "none"} <= names
     assert "ts" not in names
     frame = pd.read_csv(tmp_path / "out" / "calibrators.csv")
@@ -639,22 +552,13 @@ def test_indicator_shows_the_last_epoch_over_seeds_and_none_if_it_is_constant(
     ablation, ablation_tables, read_markdown
 ):
     (rows,) = read_markdown(ablation_tables / "indicator.md").values()
-    assert [row["Method"] for row in rows] == [
-        "fedlas_ls",
-        "fedlas_mbls",
-        "fedlas_ls_const",
-        "fedlas_ls_random",
-    ]
+    methods = ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+    assert [row["Method"] for row in rows] == methods
     runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
     last = pd.concat([pd.read_parquet(f"{run['train']}/history.parquet").tail(1) for run in runs])
     frame = pd.read_csv(ablation_tables / "indicator.csv").set_index("method")
-    for name in (
-        "nci_correct_spearman",
-        "nci_confidence_pearson",
-        "positive_share",
-        "flip_rate",
-        "mean_smoothing",
-    ):
+    names = ("nci_correct_spearman", "nci_confidence_pearson", "positive_share", "flip_rate")
+    for name in (*names, "mean_smoothing"):
         assert frame.loc["fedlas_ls", f"{name}_mean"] == pytest.approx(last[name].mean())
         assert frame.loc["fedlas_ls", f"{name}_std"] == pytest.approx(last[name].std())
     assert frame.loc["fedlas_ls", "n_seeds"] == 4
@@ -690,19 +594,15 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
     write_summaries(study.manifest, study.folder, map)
     study.manifest["configuration"]["statistics"]["metrics"] = ["mine"]
     out = study.tables()
-    for table, nll, mine in (
-        ("methods", "NLL (nats) ↓", "mine ↑"),
-        ("calibrators", "NLL (nats) ↓", "mine ↑"),
-        ("shift", "NLL (nats) ↓", "mine ↑"),
-    ):
+    signs = str.maketrans("", "", "-+</u>")  # the plugin has no resamples, and no ties
+
+    def shown(row, heading):
+        return row[heading].split(" ")[0].translate(signs), "**" in row[heading]
+
+    for table in ("methods", "calibrators", "shift"):
         for rows in read_markdown(out / f"{table}.md").values():
-            # the same numbers with the other sign: as good where the other is, and told apart where
-            # it is
-            signs = str.maketrans("", "", "-+</u>")  # the plugin has no resamples, and no ties
-            first = [(row[nll].split(" ")[0].translate(signs), "**" in row[nll]) for row in rows]
-            assert [
-                (row[mine].split(" ")[0].translate(signs), "**" in row[mine]) for row in rows
-            ] == first
+            for row in rows:  # the same numbers with the other sign: as good where the other is
+                assert shown(row, "mine ↑") == shown(row, "NLL (nats) ↓")
     for rows in read_markdown(out / "method_ranks.md").values():
         assert [row["mine rank ↓"] for row in rows] == [row["NLL rank ↓"] for row in rows]
 
@@ -714,8 +614,7 @@ def halved(make):
         methods=("mixup",),
         seeds=(0, 1, 2, 3),
         calibrators=("none", "ts", "ets"),
-        shifts=(),
-        ood=(),
+        **UNSHIFTED,
         n_test=1000,
         comparisons=(
             {"question": "Does it help?", "calibrator": "ts", "against": "none"},

@@ -4,7 +4,7 @@ the default.
 
 import pandas as pd
 import pytest
-from tests.report.conftest import Written
+from tests.report.conftest import CLEAN, Written
 
 from calgrid.report.findings import findings
 
@@ -13,7 +13,7 @@ LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
 
 @pytest.fixture(scope="module")
 def written(make):
-    study = make(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
+    study = make(methods=("ce", "mbls", "ls", "fl3"), **CLEAN)
     candidates = {}
     for name, methods in LISTS.items():
         candidates[name] = [{"protocol": "quick", "method": method} for method in methods]
