@@ -139,11 +139,7 @@ def test_external_logits_get_the_numbers_of_the_run_that_wrote_them(study, finis
     )
 
     def value(frame, calibrator):
-        rows = frame[
-            (frame["method"] == "ce")
-            & (frame["calibrator"] == calibrator)
-            & (frame["metric"] == "nll")
-        ]
+        rows = frame.query("method == 'ce' and calibrator == @calibrator and metric == 'nll'")
         return rows["value"].item()
 
     for calibrator in ("none", "ts"):
