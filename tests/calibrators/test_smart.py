@@ -6,7 +6,13 @@ from scipy.optimize import check_grad
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._network import MLP
-from calgrid.calibrators._objectives import RestTable, build_objective, log_rest, margin_and_excess
+from calgrid.calibrators._objectives import (
+    RestTable,
+    build_objective,
+    confidence,
+    log_rest,
+    margin_and_excess,
+)
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature_network import T_MAX
 from calgrid.calibrators._validation import check_logits
@@ -41,6 +47,20 @@ def test_the_gradient_of_the_whole_objective_is_that_of_finite_differences(probl
     )
     parameters = MLP((1, *[16] * hidden_layers, 1)).initial(np.random.default_rng(5))
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], parameters) < 1e-6
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 100])
+def test_the_table_of_confidences_is_exact_to_a_few_millionths(make, n_classes):
+    margin, excess = margin_and_excess(check_logits(make(300, n_classes).logits))
+    table = RestTable(excess, 0.01, 10.0)
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        beta = np.exp(generator.uniform(np.log(0.01), np.log(10.0), len(margin)))
+        tabled, exact = (
+            confidence(margin, beta, *rest) for rest in (table(beta), log_rest(excess, beta))
+        )
+        np.testing.assert_allclose(tabled[0], exact[0], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(tabled[1] * beta, exact[1] * beta, rtol=0, atol=2e-4)
 
 
 def test_beyond_its_nodes_the_table_is_constant(make):
