@@ -126,7 +126,8 @@ def test_features_and_heads_that_do_not_match_are_refused(check, given, message)
 
 
 def test_an_option_that_is_no_attribute_is_named():
-    calibrator = build_calibrator("hb", n_bins=5)
-    del calibrator.n_bins
-    with pytest.raises(ConfigError, match=r"'hb': .*no attribute 'n_bins'; its __init__ must keep"):
+    calibrator = build_calibrator("smart")
+    del calibrator.hidden_layers
+    message = r"'smart': .*no attribute 'hidden_layers'; its __init__ must keep"
+    with pytest.raises(ConfigError, match=message):
         repr(calibrator)
