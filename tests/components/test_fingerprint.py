@@ -274,7 +274,7 @@ EDITS = {
     "a calibrator that no run has": ("calibrators/smart.py", *EDIT, set()),
     "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "figures"}),
     "a probe that no run has": ("probes/masking.py", *EDIT, set()),
-    "a table": ("report/tables/costs.py", *EDIT, {"tables"}),
+    "a table": ("report/tables/ranks.py", *EDIT, {"tables"}),
     "storage": ("storage/logits.py", *EDIT, set()),
 }
 
