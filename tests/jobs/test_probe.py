@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.small import CE, HOME, command, key, predicted, small_study, trained, write_plan
+from tests.jobs.small import CE, HOME, key, predicted, small_study, trained
 
 from calgrid.components import registry
 from calgrid.errors import StateError
@@ -146,17 +146,3 @@ def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, d
             spec, run / "train/model.safetensors", data / "digits", tmp_path / "out", device="cpu"
         )
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_the_command_measures_a_probe_of_a_plan(run, probing, data, tmp_path):
-    out = tmp_path / "angles"
-    plan, spec = tmp_path / "plan.json", probing.probe(CE, "angles").spec
-    reads = run / "train/model.safetensors", data / "digits/manifest.json"
-    write_plan(plan, {str(out): spec}, "calgrid.jobs.probe", reads)
-    for folder, code in ((out, 0), (tmp_path / "angels", 2)):
-        process = command("job", "probe", "--plan", plan, "--out", folder)
-        _, error = process.communicate(timeout=300)
-        assert process.returncode == code, error
-    assert f"has no job for {tmp_path / 'angels'}" in error
-    assert (out / PROBE_TABLE).read_bytes() == (run / "angles" / PROBE_TABLE).read_bytes()

@@ -61,49 +61,37 @@ def test_files_of_a_run(undisturbed, plan):
 
 
 @pytest.mark.slow
-def test_killed_with_minus_nine_it_ends_with_the_same_bytes(plan, data, tmp_path, undisturbed):
+def test_killed_and_stopped_by_signals_it_ends_with_the_same_bytes(
+    plan, data, tmp_path, undisturbed
+):
+    """Signals of schedulers save the state and exit with 75; SIGKILL leaves that of a step."""
     out = tmp_path / "train"
     arguments = train_arguments(plan, data, out, "fedlas_ls", resume_every=0)
-    process = command(*arguments)
-    times = set()
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1):
+        before = {state.stat().st_mtime_ns for state in resume_states(out)}
+        process, times = command(*arguments), set()
 
-    def written_often_enough():
-        times.update(state.stat().st_mtime_ns for state in resume_states(out))
-        return len(times) > 2
+        def written_twice(before=before, times=times):
+            times |= {state.stat().st_mtime_ns for state in resume_states(out)} - before
+            return len(times) > 1
 
-    wait_for(written_often_enough, process)
-    process.kill()
-    process.wait()
-    assert not (out / "model.safetensors").exists()
-    assert resume_states(out)
-    second = command(*arguments)
-    _, messages = second.communicate(timeout=300)
-    assert second.returncode == 0, messages
-    assert json.loads((out / "train.json").read_text())["interruptions"] == 1
-    assert_same_bytes(out, undisturbed)
-    assert not resume_states(out)
-
-
-@pytest.mark.slow
-def test_stop_signals_save_the_state_and_exit_with_75(plan, data, tmp_path, undisturbed):
-    out = tmp_path / "train"
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        process = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
-        states = resume_states(out)
-        before = states[0].stat().st_mtime_ns if states else 0
-        wait_for(
-            lambda before=before: any(
-                each.stat().st_mtime_ns > before for each in resume_states(out)
-            ),
-            process,
-        )
+        wait_for(written_twice, process)
         process.send_signal(number)
         _, messages = process.communicate(timeout=300)
-        assert process.returncode == 75
-        assert f"Stopped by {number.name}" in messages
-        assert "Traceback" not in messages
-    trained(plan, data, tmp_path, LS)
+        assert not (out / "model.safetensors").exists()
+        assert resume_states(out)
+        if number == signal.SIGKILL:
+            assert process.returncode == -signal.SIGKILL
+        else:
+            assert process.returncode == 75
+            assert f"Stopped by {number.name}" in messages
+            assert "Traceback" not in messages
+    last = command(*arguments)
+    _, messages = last.communicate(timeout=300)
+    assert last.returncode == 0, messages
+    assert json.loads((out / "train.json").read_text())["interruptions"] == 3
     assert_same_bytes(out, undisturbed)
+    assert not resume_states(out)
 
 
 def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, run, tmp_path):
