@@ -35,7 +35,7 @@ def resume_states(out):
     return list(out.parent.glob(f"{out.name}.partial/resume.pt"))
 
 
-def wait_for(condition, process, seconds=60):
+def wait_for(condition, process, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.stderr.read()
