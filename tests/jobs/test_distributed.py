@@ -107,9 +107,10 @@ def test_two_processes_give_the_result_of_one(undisturbed, planned, data, tmp_pa
 
 
 @pytest.mark.slow
-# twice the images of the batch; pairs of images of different processes, and two forward passes
-@pytest.mark.parametrize("method", ["regmixup", "rankmixup_mndcg"])
-def test_methods_that_mix_images_give_the_result_of_one_process(
+# a term over the batch; twice the images of the batch; pairs of images of different processes, and
+# two forward passes
+@pytest.mark.parametrize("method", ["mdca", "regmixup", "rankmixup_mndcg"])
+def test_methods_that_join_images_give_the_result_of_one_process(
     method, planned, start, data, tmp_path
 ):
     finished(start(planned(method, 2), tmp_path / "two"))
