@@ -297,7 +297,8 @@ def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(study, refuses, 
 
 @pytest.mark.parametrize("change", [{"batch_size": 17, "drop_last": True}, {"batch_size": 1}])
 def test_single_images_that_are_dropped_or_all_batches_are_taken(study, change):
-    study({"protocol": "p"}, protocols={"p": {"base": "digits", **change}})
+    made = study({"protocol": "p"}, protocols={"p": {"base": "digits", **change}})
+    assert {run.protocol.batch_size for run in made.trained.values()} == {change["batch_size"]}
 
 
 def test_what_is_no_mapping(home, refuses):

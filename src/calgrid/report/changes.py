@@ -1,6 +1,7 @@
 """What moved in the table of calibrators when it was last replaced: the table before is kept."""
 
 import csv
+import operator
 from pathlib import Path
 
 from calgrid.storage.atomic import write_text
@@ -39,8 +40,8 @@ def changes(study: Path) -> list[str]:
 
 def _means(path: Path) -> dict[tuple[str, ...], float]:
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {tuple(row[name] for name in KEY): float(row["nll_mean"]) for row in rows}
+        key = operator.itemgetter(*KEY)
+        return {key(row): float(row["nll_mean"]) for row in csv.DictReader(file)}
 
 
 def _name(key: tuple[str, ...]) -> str:

@@ -225,6 +225,7 @@ class Table:
         """
         ends = np.cumsum([len(section.rows) for section in self.sections])
         shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
+        entries = [section.entry for section in self.sections[:shown]]
         return {
             "id": self.id,
             "title": self.title,
@@ -233,7 +234,7 @@ class Table:
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
             "summary": self.summary,
-            "sections": [section.entry for section in self.sections[:shown]],
+            "sections": entries,
             "further": [section.heading for section in self.sections[shown:]],
         }
 
