@@ -560,15 +560,15 @@ On equal methods with 2 to 10 seeds that have 10 to 90 % of the variance:
 Highest share of intervals that are above and below the truth, in % (nominal: 2.5), with its cell:
 samples x classes; right; ratio of class frequencies; model. Without: share of test sets in which
 the metric has no interval, in %. Up to {SMALL:,} probabilities: {cost["sets"]:.0f} sets, of which
-every second has all metrics; in larger cells a quarter of them, with the metrics that decide. Of 25
-sets 0 to 12 % miss by a nominal 2.5 %, of 50 sets 0 to 8 %, of 100 sets 0 to 6 %.
+every second has all metrics; in larger cells a quarter of them, with the metrics that decide. Of 50
+sets 0 to 8 % miss by a nominal 2.5 %, of 100 sets 0 to 6 %, of 200 sets 0.5 to 5 %.
 
 {pages.table("metric", figures.get("range", {}), MISSES)}
 
 False verdicts over the cells, in %: better or worse of `equal` networks (highest and mean), and
 equivalent where the true difference exceeds the margin (highest; empty: none exceeds it). Up to
 {SMALL:,} probabilities: {cost["pairs"]:.0f} equal pairs; in larger cells an eighth of
-them. Where 5 % are expected, 300 pairs show 2.7 to 7.7 %, 37 pairs 0 to 13.5 %.
+them. Where 5 % are expected, 600 pairs show 3.3 to 6.8 %, 75 pairs 1.3 to 10.7 %.
 
 {pages.table("metric", figures.get("false", {}), FALSE)}
 
@@ -589,7 +589,7 @@ The 14 cells take {cost["seconds"]:.0f} s of one core.
 - Overconfident models of 1,000 samples with one or two errors expected: 20 to 53 % of the upper
   ends of `o_ece`, 29 to 48 % of `squared_ce` were below the truth (300 sets); among sets with five
   errors or more at most 3.3 %. So calibration errors have no interval with fewer than five.
-- What exceeds 5 % a side above was simulated again, with other draws. `ece_sweep` missed below in
+- What exceeded 5 % a side in half as many sets was simulated again, with other draws. `ece_sweep` missed below in
   8.6 % of 370 sets; its upper end is at least as far as the lower one since, and 0 of 120 of these
   sets miss. Others do not exceed it: NLL of the same cell, 5.1 % of 1,800 sets below; `squared_ce`
   of 1,000 x 2, 2.0 % of 500 above; NLL and Brier score of 10,000 x 10, with a truth of 2,000,000
@@ -600,7 +600,7 @@ The 14 cells take {cost["seconds"]:.0f} s of one core.
   11 to 18 % with 15 to 19, at most 4.1 % from 20. So it has no interval with fewer than 20.
 - `brier_refinement` missed on a side in 10 to 20 % of the sets of 200 and 500 samples of ten
   classes, and has no interval since.
-- The highest false verdicts are those of 37 pairs. Of 300 other pairs of 10,000 x 10 4.0 % differ
+- The highest false verdicts are those of 75 pairs. Of 300 other pairs of 10,000 x 10 4.0 % differ
   in accuracy, 6.3 % in NLL and 3.3 % in Brier score; of 2,000 x 10 2.7, 4.3 and 5.0 %. Another
   simulation, of 2,000 to 3,000 pairs in small cells (not 500 samples of ten classes with 60 %
   right) and 60 to 800 in larger ones, with larger noise of `equal` pairs and the variance drawn as

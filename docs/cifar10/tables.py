@@ -252,7 +252,7 @@ fitted_in_bank = ["ce", "ls", "ls_a025", "fedlas_ls"]
 of_bank("bank_fit.zip", "bank_fit/metrics.parquet", "resnet9", fitted_in_bank)
 
 print("\nAll calibrators of logits on its airbench24: debiased ECE of `ce`, NLL against `ts`")
-print("with Holm's correction for the twenty\n")
+print("with Holm's correction for the twenty on three methods\n")
 every = pd.read_parquet(HERE / "calibrators.parquet")
 answers = every.query("against == 'ts' and metric == 'nll'")
 answers = answers.set_index(["calibrator", "method"]).sort_index()
