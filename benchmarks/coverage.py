@@ -590,12 +590,12 @@ The 14 cells take {cost["seconds"]:.0f} s of one core.
   ends of `o_ece`, 29 to 48 % of `squared_ce` were below the truth (300 sets); among sets with five
   errors or more at most 3.3 %. So calibration errors have no interval with fewer than five.
 - What exceeded 5 % a side in half as many sets was simulated again, with other draws. `ece_sweep`
-  missed below in 8.6 % of 370 sets; its upper end is at least as far as the lower one since,
-  and 0 of 120 of these sets miss. Others do not exceed it: NLL of the same cell, 5.1 % of 1,800
-  sets below; `squared_ce` of 1,000 x 2, 2.0 % of 500 above; NLL and Brier score of 10,000 x 10, with a truth of 2,000,000
-  samples, 4.2 and 3.3 % of 120 below, 0.8 and 0.0 % above. Accuracy and top-5 of one model have the
-  exact interval, which misses at most 2.5 %, but the truth of 1,000 x 1,000 is that of 10,000
-  samples. Not again: `nll_refinement` of that cell and NLL of 2,000 x 100.
+  missed below in 8.6 % of 370 sets; its upper end is at least as far as the lower one since, and 0
+  of 120 of these sets miss. Others do not exceed it: NLL of the same cell, 5.1 % of 1,800 sets
+  below; `squared_ce` of 1,000 x 2, 2.0 % of 500 above; NLL and Brier score of 10,000 x 10, with a
+  truth of 2,000,000 samples, 4.2 and 3.3 % of 120 below, 0.8 and 0.0 % above. Accuracy and top-5 of
+  one model have the exact interval, which misses at most 2.5 %, but the truth of 1,000 x 1,000 is
+  that of 10,000 samples. Not again: `nll_refinement` of that cell and NLL of 2,000 x 100.
 - `nll_calibration` of overconfident models (500 sets) missed below in 52 % with 10 to 14 errors,
   11 to 18 % with 15 to 19, at most 4.1 % from 20. So it has no interval with fewer than 20.
 - `brier_refinement` missed on a side in 10 to 20 % of the sets of 200 and 500 samples of ten
