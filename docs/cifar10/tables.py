@@ -246,7 +246,7 @@ def of_bank(name, metrics, backbone, methods):
     before_and_after(means, methods)
 
 
-of_bank("bank.zip", "metrics.parquet", "airbench24", ["ce", "ls", "fedlas_ls"])
+of_bank("bank.zip", "cifar10_bank/metrics.parquet", "airbench24", ["ce", "ls", "fedlas_ls"])
 print("\nNetworks that fit their training images\n")
 fitted_in_bank = ["ce", "ls", "ls_a025", "fedlas_ls"]
 of_bank("bank_fit.zip", "bank_fit/metrics.parquet", "resnet9", fitted_in_bank)

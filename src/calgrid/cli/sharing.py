@@ -89,7 +89,7 @@ def pack(options: argparse.Namespace) -> None:
     with replacing(options.archive) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in with_bar(sorted(entries), "pack"):
             # a fixed date: the same bytes each time
-            archive.writestr(zipfile.ZipInfo(name), _bytes(entries[name]))
+            archive.writestr(zipfile.ZipInfo(name), _bytes(entries[name]), zipfile.ZIP_DEFLATED)
     size = options.archive.stat().st_size
     write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
 
