@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import ClassVar
 
 import pytest
 from tests.mistakes import cases
@@ -209,6 +210,31 @@ def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
 def test_a_wrong_hyper_parameter_is_refused_by_name(mine, refuses, overrides, parts):
     with refuses(ConfigError, parts):
         mine.resolve(overrides, where="overrides[0]")
+
+
+class Base:
+    """A base that sets hyper-parameters of the classes below it."""
+
+    def __init__(self, **options):
+        registry.set_options(self, options)
+
+
+class Gate(Base):
+    """A class with a hyper-parameter, a fact, and what a fit sets."""
+
+    slope: float = 1.0
+    fast: ClassVar[bool] = False
+    fitted: list[float]
+    _held: int = 0
+
+
+def test_only_hyper_parameters_are_set_and_the_error_names_them():
+    assert Gate(slope=2.0).slope == 2.0
+    for name in ("slopes", "fast", "fitted", "_held"):
+        with pytest.raises(TypeError, match=f"Gate has no hyper-parameter '{name}'; it has slope."):
+            Gate(**{name: 1})
+    with pytest.raises(TypeError, match="it has none"):
+        registry.set_options(Base(), {"slope": 1.0})
 
 
 def test_a_component_without_hyper_parameters_says_so(refuses):

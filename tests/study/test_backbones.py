@@ -6,6 +6,7 @@ from tests.mistakes import cases
 from calgrid.backbones import build_backbone as build
 from calgrid.backbones import trial
 from calgrid.backbones.catalogue import check_image_size, describe
+from calgrid.components import fingerprint
 from calgrid.errors import ConfigError
 from calgrid.study.slow_checks import check_networks
 from calgrid.study.study import Study
@@ -168,7 +169,7 @@ def test_networks_of_timm_are_tried_with_two_images_at_planning(study, refuses, 
             check_networks(made)
 
 
-def test_all_networks_that_cannot_run_are_named_at_once_and_one_that_works_is_tried_once(
+def test_all_networks_that_cannot_run_are_named_at_once_and_one_that_works_is_tried_once_per_code(
     make_config, home, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -187,7 +188,10 @@ def test_all_networks_that_cannot_run_are_named_at_once_and_one_that_works_is_tr
         "seeds": [1],
     }
     made = Study(make_config(grid), home)
-    for number in (3, 2):
+    for number, code in ((3, "as it is"), (2, "as it is"), (3, "edited")):
+        monkeypatch.setattr(
+            fingerprint, "code_digest", lambda modules, code=code: f"{modules} {code}"
+        )
         tried.clear()
         with pytest.raises(ConfigError, match=r"does not end in one .*\n.* images of 224x224"):
             check_networks(made)

@@ -280,10 +280,11 @@ def parameters_of(component: type) -> dict[str, inspect.Parameter]:
 
 def set_options(component: object, options: Options) -> None:
     """Set hyper-parameters of a component as attributes; TypeError for one that it has not."""
-    known = set().union(*map(inspect.get_annotations, type(component).mro()))
+    known = parameters_of(type(component)) if options else {}
     for name, value in options.items():
         if name not in known:
-            raise TypeError(f"{type(component).__name__} has no hyper-parameter '{name}'.")
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise TypeError(f"{type(component).__name__} has no hyper-parameter '{name}'; {there}.")
         setattr(component, name, value)
 
 

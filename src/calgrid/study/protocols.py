@@ -128,34 +128,38 @@ def _resolved(options: Options, where: str) -> Protocol:
     """Check the options of a protocol, and fill in the defaults."""
     protocol: Protocol
     if options.get("weights") in SOURCES:
-        of_training = [name for name in options if name in OF_TRAINING]
-        if of_training:
+        if of_training := sorted(OF_TRAINING.intersection(options)):
             raise ConfigError(
                 f"{where}: with weights: {options['weights']} nothing is trained; remove "
-                f"{', '.join(sorted(of_training))}."
+                f"{', '.join(of_training)}."
             )
         protocol = validated(Protocol, options, where)
     else:
         protocol = validated(TrainingProtocol, options, where)
-        augmentation = protocol.augmentation
-        if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
-            raise ConfigError(
-                f"{where}: augmentation.resized_crop gives images their final size; remove "
-                "crop_padding and crop_size."
-            )
-        if augmentation.randaugment is not None and augmentation.augmix is not None:
-            raise ConfigError(
-                f"{where}: augmentation has randaugment and augmix; leave one of them out."
-            )
-        _check_schedule(protocol, where)
-        if protocol.second_stage is not None:
-            _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
+        _check_training(protocol, where)
     _check_weights_file(protocol, where)
     datasets = registry.descriptions("dataset")
     known = [id for id, component in datasets.items() if component.info.get("mean")]
     named = itertools.chain(*protocol.test_normalisation.items())
     check_ids("data set", named, known, f"{where}: test_normalisation")
     return protocol
+
+
+def _check_training(protocol: TrainingProtocol, where: str) -> None:
+    """Check keys of a training that exclude each other, and the schedules of both stages."""
+    augmentation = protocol.augmentation
+    if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
+        raise ConfigError(
+            f"{where}: augmentation.resized_crop gives images their final size; remove "
+            "crop_padding and crop_size."
+        )
+    if augmentation.randaugment is not None and augmentation.augmix is not None:
+        raise ConfigError(
+            f"{where}: augmentation has randaugment and augmix; leave one of them out."
+        )
+    _check_schedule(protocol, where)
+    if protocol.second_stage is not None:
+        _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
 
 
 def _check_weights_file(protocol: Protocol, where: str) -> None:

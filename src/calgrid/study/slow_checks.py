@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from calgrid import __version__
 from calgrid.backbones import catalogue
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
-from calgrid.components import plugins, registry
+from calgrid.components import fingerprint, plugins, registry
 from calgrid.components.options import Options
 from calgrid.errors import CalgridError, ConfigError, DataError, located
 from calgrid.progress import warn
@@ -238,11 +238,13 @@ def check_networks(study: Study) -> None:
 
 
 def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
-    """Try a network; one of timm that works is not tried again with the same releases."""
+    """Try a network; one of timm that works is not tried again with the same releases and code."""
     kept = None
     if backbone.startswith("timm/") and find_spec("timm"):
         releases = [__version__, *map(metadata.version, ("timm", "torch"))]
-        kept = cache_file("networks", json.dumps([backbone, classes, size, releases]))
+        wrapper = registry.describe("backbone", backbone).module
+        code = fingerprint.code_digest(("calgrid.backbones.trial", wrapper))
+        kept = cache_file("networks", json.dumps([backbone, classes, size, releases, code]))
     if kept is not None and kept.is_file():
         return
     from calgrid.backbones.trial import check_images  # noqa: PLC0415  (torch)

@@ -176,20 +176,16 @@ def peak_memory_mb(device: torch.device) -> float:
 
 def describe(device: torch.device) -> dict[str, str | int]:
     """Return versions, device, driver, threads and determinism, for the record of a job."""
-    name, cuda, driver = platform.machine(), "", ""
+    found = {"device_name": platform.machine(), "cuda": "", "driver": ""}
     if device.type == "cuda":
-        name, cuda, driver = (
-            torch.cuda.get_device_name(device),
-            torch.version.cuda or "",
-            driver_version(_text(Path("/proc/driver/nvidia/version"))),
-        )
+        found["device_name"] = torch.cuda.get_device_name(device)
+        found["cuda"] = torch.version.cuda or ""
+        found["driver"] = driver_version(_text(Path("/proc/driver/nvidia/version")))
     return {
         **provenance.describe("numpy"),
         "torch": torch.__version__,
         "device": device.type,
-        "device_name": name,
-        "cuda": cuda,
-        "driver": driver,
+        **found,
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
