@@ -19,13 +19,21 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from calgrid import threads
 
 #: environment variable with the path of the server's socket
 ADDRESS = "CALGRID_FORKSERVER"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Request(TypedDict):
+    """Command line, environment and working folder of a command."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
 
 
 def possible() -> bool:
@@ -77,7 +85,11 @@ def run() -> int | None:
     one_thread = all(os.environ.get(name) == "1" for name in threads.VARIABLES)
     if not address or not one_thread or sys.argv[1:2] != ["job"]:
         return None
-    request = {"arguments": sys.argv, "environment": dict(os.environ), "folder": str(Path.cwd())}
+    request: Request = {
+        "arguments": sys.argv,
+        "environment": dict(os.environ),
+        "folder": str(Path.cwd()),
+    }
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(address)
@@ -120,7 +132,7 @@ def _serve(listener: socket.socket) -> None:
         client, _ = listener.accept()
         files = socket.recv_fds(client, 1, 3)[1]
         with client.makefile("rb") as messages:
-            request = json.loads(messages.readline() or "null")
+            request: Request | None = json.loads(messages.readline() or "null")
         if request is not None:  # its command was not killed meanwhile
             with contextlib.suppress(Exception):  # the job says what cannot be imported
                 importlib.import_module(KINDS[request["arguments"][2]].module)
@@ -154,7 +166,7 @@ def _keep(client: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(request: dict[str, Any], files: list[int]) -> None:
+def _become(request: Request, files: list[int]) -> None:
     """Take over the arguments, environment, folder and open files of a command."""
     for target, file in enumerate(files):
         os.dup2(file, target)

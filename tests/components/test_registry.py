@@ -212,6 +212,15 @@ def test_a_wrong_hyper_parameter_is_refused_by_name(mine, refuses, overrides, pa
         mine.resolve(overrides, where="overrides[0]")
 
 
+def test_a_default_must_have_the_declared_type_as_a_given_value_must(losses, refuses):
+    (losses / "mine.py").write_text(LOSS.replace("margin: float = 10.0", "margin: float = 10"))
+    (losses / "yours.py").write_text(LOSS.replace("steps: int = 3", "steps: int = None"))
+    margin = registry.describe("loss", "mine").resolve()["margin"]
+    assert (margin, type(margin)) == (10.0, float)
+    with refuses(ConfigError, "loss 'yours': steps must be a whole number, got None"):
+        registry.describe("loss", "yours").resolve()
+
+
 class Base:
     """A base that sets hyper-parameters of the classes below it."""
 

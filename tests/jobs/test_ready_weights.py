@@ -202,13 +202,11 @@ def checkpoint(tmp_path, monkeypatch):
     of a large one.
     """
     network = trained(TheirDenseNet())
-    small = type("Small", (SmallImageDenseNet,), {"growth": 4, "layers": (2, 3, 1, 2)})
+    facts = {"parameters": {CLASSES: 0}, "pretrained": False, "library": False}
+    changes = {"growth": 4, "layers": (2, 3, 1, 2), "registered": facts}
+    small = type("Small", (SmallImageDenseNet,), changes)
     monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
-    facts = SimpleNamespace(
-        info={"parameters": {CLASSES: 0}, "pretrained": False, "library": False}, id="densenet121"
-    )
-    monkeypatch.setattr("calgrid.backbones.describe", lambda *_: facts)
-    monkeypatch.setattr("calgrid.jobs.published.describe", lambda *_: facts)
+    monkeypatch.setattr("calgrid.jobs.published.describe", lambda *_: SimpleNamespace(info=facts))
     (tmp_path / PLACE).parent.mkdir(parents=True)
     save(network, tmp_path / PLACE)
     return network

@@ -15,7 +15,7 @@ from calgrid.optional import say_extra
 if TYPE_CHECKING:
     from calgrid.backbones.base import Backbone
 
-__all__ = ["Backbone", "build_backbone"]
+__all__ = ["Backbone", "build_backbone", "planned_backbone"]
 
 
 def __getattr__(name: str) -> Any:
@@ -48,12 +48,17 @@ def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Back
         published.
     DataError : published weights are not there and cannot be downloaded, or are not the right ones.
     """
-    component = describe(id)
+    if not describe(id).info["pretrained"] and pretrained:
+        raise ConfigError(f"Backbone '{id}' has no pretrained weights; set pretrained to false.")
+    return planned_backbone(id, num_classes, pretrained)
+
+
+def planned_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
+    """Return the network of a plan, which has checked its name; see :func:`build_backbone`."""
     if num_classes < 2:
         raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
-    if pretrained and not component.info["pretrained"]:
-        raise ConfigError(f"Backbone '{id}' has no pretrained weights; set pretrained to false.")
-    arguments: list[Any] = [id.partition("/")[2]] if component.info["library"] else []
-    if component.info["pretrained"]:
+    backbone = load("backbone", id)
+    arguments: list[Any] = [id.partition("/")[2]] if backbone.registered.get("library") else []
+    if backbone.registered.get("pretrained"):
         arguments.append(pretrained)
-    return load("backbone", id)(num_classes, *arguments)
+    return backbone(num_classes, *arguments)

@@ -1,11 +1,19 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
+
+
+class BackboneFacts(TypedDict, total=False):
+    """Facts that several backbones share; see :class:`Backbone`."""
+
+    pretrained: bool
+    min_size: int
+    max_size: int
 
 
 class Network(nn.Module):
@@ -65,7 +73,7 @@ class Backbone(Network):
         ours = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
         self.names = {name: ours[id(tensor)] for name, tensor in theirs.items()}
 
-    def published(self) -> dict[str, Any]:
+    def published(self) -> Mapping[str, object]:
         """Return where the published weights of this network come from, for a run's records; empty
         without any.
         """

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from calgrid.components import registry
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError
 
 #: nothing here changes a number of a result (calgrid.components.fingerprint)
@@ -36,14 +37,14 @@ def describe(id: str, where: str = "") -> registry.Description:
     return component
 
 
-def check_image_size(component: registry.Description, height: int, width: int, where: str) -> None:
-    """Raise ConfigError if a backbone is known not to support images of this size."""
-    least, most = component.info.get("min_size", 1), component.info.get("max_size")
+def check_image_size(id: str, info: Options, height: int, width: int, where: str) -> None:
+    """Raise ConfigError if a backbone does not support images of this size by its facts."""
+    least, most = info.get("min_size", 1), info.get("max_size")
     if least <= min(height, width) and (most is None or max(height, width) <= most):
         return
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
     raise ConfigError(
-        f"{where}: backbone '{component.id}' takes images of {takes}, and these have "
+        f"{where}: backbone '{id}' takes images of {takes}, and these have "
         f"{height}x{width}; use another backbone or images of another size."
     )
 

@@ -10,7 +10,7 @@ tensors are read from it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ import torchvision
 from torch import Tensor, nn
 
 from calgrid.backbones._resnet import global_pool
-from calgrid.backbones.base import Backbone
+from calgrid.backbones.base import Backbone, BackboneFacts
 from calgrid.components.registry import register
 from calgrid.datasets.downloads import PublishedFile, download
 from calgrid.errors import DataError
@@ -35,12 +35,8 @@ OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
 #: convolutional networks have
 BLOCKS_A_STAGE = 3
 
-CONVOLUTIONAL: dict[str, Any] = {"pretrained": True, "min_size": 32}
-TRANSFORMER: dict[str, Any] = {
-    "pretrained": True,
-    "min_size": 224,
-    "max_size": 224,
-}
+CONVOLUTIONAL: BackboneFacts = {"pretrained": True, "min_size": 32}
+TRANSFORMER: BackboneFacts = {"pretrained": True, "min_size": 224, "max_size": 224}
 
 
 class TorchvisionBackbone(Backbone):
@@ -62,7 +58,7 @@ class TorchvisionBackbone(Backbone):
         super().__init__(stages, pool, head.in_features, num_classes, head)
         self.keep_names(network.state_dict(keep_vars=True))
 
-    def published(self) -> dict[str, Any]:
+    def published(self) -> Mapping[str, object]:
         """Return name, address, size and SHA-256 of the file with the weights; see
         :class:`Backbone`.
         """

@@ -5,8 +5,6 @@ Those of the line of torrvision/focal_calibration differ from networks of the sa
 each says how. The ImageNet networks with torchvision's weights are in ``imagenet.py``.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +16,7 @@ from calgrid.backbones._resnet import (
     global_pool,
     padded_shortcut,
 )
-from calgrid.backbones.base import Backbone
+from calgrid.backbones.base import Backbone, BackboneFacts
 from calgrid.components.registry import register
 
 RESNET = (
@@ -30,12 +28,8 @@ RESNET_TINY = (
     "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
 )
 #: facts of networks that take images of any size, and of those for 64x64 images
-SMALL: dict[str, Any] = {"pretrained": False, "min_size": 1}
-TINY_IMAGENET: dict[str, Any] = {
-    "pretrained": False,
-    "min_size": 64,
-    "max_size": 64,
-}
+SMALL: BackboneFacts = {"pretrained": False, "min_size": 1}
+TINY_IMAGENET: BackboneFacts = {"pretrained": False, "min_size": 64, "max_size": 64}
 
 
 @register(

@@ -5,6 +5,7 @@ A model is built by timm itself, with its own initialisation; published weights 
 Hugging Face hub through timm, which reads tensors alone. Features are what timm calls pre-logits.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import timm
@@ -43,7 +44,7 @@ class TimmBackbone(Backbone):
             "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm"),
         }
 
-    def published(self) -> dict[str, Any]:
+    def published(self) -> Mapping[str, object]:
         """Return the name of the weights in timm and where it finds them; see :class:`Backbone`."""
         return self._published
 

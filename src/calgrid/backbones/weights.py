@@ -85,17 +85,17 @@ def _unreadable(path: Path, reason: str) -> DataError:
     )
 
 
-def _networks(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _networks(content: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """State dictionaries in a file by their keys, such as ``state_dict``; calgrid joins keys and
     names by ``/``.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, object]] = {}
     for name, value in content.items():
         key, slash, rest = str(name).partition("/")
         if slash:
             found.setdefault(key, {})[rest] = value
         elif isinstance(value, Mapping) and any(isinstance(one, Tensor) for one in value.values()):
-            found[key] = value
+            found[key] = dict(value)
     return found
 
 

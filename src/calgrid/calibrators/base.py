@@ -38,6 +38,7 @@ from calgrid.calibrators._validation import (
     sigmoid_warnings,
 )
 from calgrid.class_names import shown_names
+from calgrid.components.options import Options
 from calgrid.components.plugins import shown
 from calgrid.components.registry import errors_of, parameters_of, set_options
 from calgrid.errors import ConfigError, DataError, StateError
@@ -107,7 +108,7 @@ class Calibrator(ABC):
 
     #: set by ``@register``: source, keeps_argmax, parameters, needs; ``slow_from``, the number of
     #: classes from which a fit takes minutes
-    registered: ClassVar[Mapping[str, Any]]
+    registered: ClassVar[Options]
     #: if True, logits are divided by their spread (``logit_scale``), so that scaling them by a
     #: positive number changes the probabilities by rounding only, which the training of a network
     #: amplifies (``smart``, ``pts``). If False, the map depends on their scale,

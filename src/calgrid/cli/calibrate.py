@@ -58,7 +58,7 @@ def calibrate(options: argparse.Namespace) -> None:
     """
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
-    content: dict[str, Any] = {}
+    content: dict[str, object] = {}
     calibrator = None
     if options.load:
         calibrator = _loaded(options, names)
@@ -308,7 +308,7 @@ def _rank(
     return ranking, {**refused, **left_out}
 
 
-def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
+def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, object]:
     """Return a ranking for JSON, the best first."""
     entries = [
         {
@@ -387,7 +387,9 @@ def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
+def _apply(
+    options: argparse.Namespace, calibrator: Calibrator, target: Logits
+) -> dict[str, object]:
     """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
     columns = {"none": predicted(target)}
     if calibrator.id != "none":

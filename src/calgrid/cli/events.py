@@ -4,8 +4,8 @@ import json
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 #: environment variable with the file of the lines
 VARIABLE = "CALGRID_EVENTS"
@@ -39,7 +39,7 @@ def say(text: str) -> None:
     _write(SAID, {"text": text})
 
 
-def _write(event: str, values: dict[str, Any]) -> None:
+def _write(event: str, values: Mapping[str, object]) -> None:
     path = os.environ.get(VARIABLE)
     if path:
         line = json.dumps({"event": event, "time": time.time(), **values}, default=str)

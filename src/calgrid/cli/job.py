@@ -4,16 +4,18 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
 from calgrid.cli.ends import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
 from calgrid.storage.kinds import KINDS, Call
 from calgrid.storage.layout import MADE_FROM, RunKey
-from calgrid.storage.manifest import PlanFile
 from calgrid.storage.records import read_record
 from calgrid.threads import set_threads
+
+if TYPE_CHECKING:
+    from calgrid.storage.manifest import PlanFile
 
 
 def job(options: argparse.Namespace) -> None:
@@ -24,7 +26,8 @@ def job(options: argparse.Namespace) -> None:
     StateError : the plan has no such job, or a bank has other rows than its data.
     """
     set_threads(1 if KINDS[options.job].in_processes else options.cores)
-    plan, name = cast(PlanFile, read_record(options.plan, "plan")), str(options.out)
+    plan: PlanFile = read_record(options.plan, "plan")
+    name = str(options.out)
     if (options.job if options.job in MADE_FROM else name) not in plan.get("inputs", {}):
         raise StateError(
             f"The plan {options.plan} has no job for {name}: another call has changed the "

@@ -161,7 +161,7 @@ def _metrics() -> Iterator[Entry]:
 
 def _protocols() -> Iterator[Entry]:
     for name, path in ProtocolCatalog(home(), {}).files.items():
-        options = read_mapping(path, f"The protocol file {path}")
+        options = dict(read_mapping(path, f"The protocol file {path}"))
         yield {
             "id": name,
             "summary": options.pop("description"),
@@ -232,7 +232,7 @@ def _entry(component: registry.Description) -> Entry:
     }
 
 
-def _sheet(entry: Mapping[str, Any], kind: str) -> str:
+def _sheet(entry: Entry, kind: str) -> str:
     """Return all details of one component, one line each."""
     found = [f"{entry['id']} ({kind})", f"  {entry['summary']}", f"  source: {entry['source']}"]
     if "file" in entry:

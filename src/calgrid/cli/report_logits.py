@@ -5,10 +5,10 @@ Snakemake.
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
 from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
 from calgrid.cli.terminal import write
+from calgrid.components.options import Options
 from calgrid.logits.ranking import usable
 from calgrid.logits.reading import read_head_arrays
 from calgrid.plan.plan import Plan
@@ -30,9 +30,9 @@ def report_logits(options: argparse.Namespace) -> None:
     write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 
-def _configuration(options: argparse.Namespace) -> dict[str, Any]:
+def _configuration(options: argparse.Namespace) -> Options:
     """Configuration of a study with one external run."""
-    external: dict[str, Any] = {
+    external: dict[str, object] = {
         "kind": options.kind or "logits",
         "dataset": "logits",
         "backbone": options.name,

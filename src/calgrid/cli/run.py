@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import yaml
 
@@ -26,7 +26,7 @@ from calgrid.storage.atomic import replacing
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import SUMMARIES
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN
+from calgrid.storage.records import HIDDEN, Facts
 from calgrid.study.home import home
 
 #: rules that only collect others
@@ -124,7 +124,7 @@ class Stages:
         self.stages: dict[str, Stage] = {}
         self._rule_of: dict[int, str] = {}
 
-    def take(self, event: Mapping[str, Any]) -> str:
+    def take(self, event: Facts) -> str:
         """Count an event; return what the user should read of it."""
         kind = event["event"]
         if kind == events.SAID:
@@ -299,7 +299,7 @@ def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen
     return said
 
 
-def _complete(lines: TextIO) -> Iterator[dict[str, Any]]:
+def _complete(lines: TextIO) -> Iterator[Facts]:
     """Yield the events whose lines are complete."""
     while True:
         place = lines.tell()

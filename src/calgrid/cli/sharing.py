@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +25,7 @@ from calgrid.components import copies, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
-from calgrid.storage.manifest import below_results, of_any_place
+from calgrid.storage.manifest import Manifest, below_results, of_any_place
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
@@ -33,6 +33,7 @@ from calgrid.storage.records import (
     FILES,
     INPUTS,
     MODEL,
+    Facts,
     FileFacts,
     Record,
     digest_of,
@@ -57,7 +58,7 @@ def pack(options: argparse.Namespace) -> None:
     """
     require_writable(options.archive)
     study = finished_study(options.study)
-    manifest = read_record(study / MANIFEST, "manifest")
+    manifest: Manifest = read_record(study / MANIFEST, "manifest")
     if "given" not in manifest:
         raise StateError(
             f"The study in {study} was made by an earlier version of calgrid; call snakemake with "
@@ -103,14 +104,14 @@ def _facts(content: Path | str) -> FileFacts:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _record(content: Mapping[str, Any]) -> str:
+def _record(content: Facts) -> str:
     """Text of a record."""
     return json.dumps({**content, CHECKSUM: digest_of(content)}, indent=2, sort_keys=True) + "\n"
 
 
-def _runs(study: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _runs(study: Path, manifest: Manifest) -> list[Facts]:
     """Entries of the runs in ``bank.json``."""
-    runs = []
+    runs: list[Facts] = []
     for run in manifest["runs"]:
         calibrated = study.parent / below_results(manifest, run["calibrate"])
         spec = Record.read(calibrated, CALIBRATE).content["spec"]
@@ -139,11 +140,11 @@ def _sources(study: Path) -> dict[str, Path]:
     return {f"{SOURCES}/{place}": copy / place for place in places}
 
 
-def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: bool) -> str:
+def _configuration(given: Facts, entries: Iterable[str], models: bool) -> str:
     """The configuration of an archive with these entries; without networks, no missing network is
     trained that no job reads.
     """
-    configuration = of_any_place(given)
+    configuration = dict(of_any_place(given))
     _refuse_absolute_paths(configuration)
     if given.get("data_root", "") is None:  # the working directory, here as there
         configuration["data_root"] = None
@@ -159,7 +160,7 @@ def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: boo
     return yaml.safe_dump(configuration, allow_unicode=True)
 
 
-def _summaries(study: Path, manifest: dict[str, Any]) -> dict[str, Path | str]:
+def _summaries(study: Path, manifest: Manifest) -> dict[str, Path | str]:
     """Files and records of a study, of which manifest and records name no folder of this machine;
     each record lists the others as they are packed.
     """
@@ -183,7 +184,7 @@ def _summaries(study: Path, manifest: dict[str, Any]) -> dict[str, Path | str]:
     return entries
 
 
-def _portable(manifest: Mapping[str, Any]) -> Any:
+def _portable(manifest: Manifest) -> Any:
     """The manifest of a study without folders of this machine."""
     configuration = manifest["configuration"]
     content = {key: value for key, value in manifest.items() if key != "published_sha256"}

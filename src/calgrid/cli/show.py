@@ -52,8 +52,9 @@ def _run(place: Path, pattern: str | None) -> Run:
             f"it, such as {keys[0].method}/seed{keys[0].seed}."
         )
     found = []
+    folders = {"train": runs[keys[0]]["train"], "predict": runs[keys[0]]["predict"]}
     for job, record in JOBS.items():
-        name = runs[keys[0]][job]
+        name = folders[job]
         folder = study.parent / below_results(manifest, name) if name else Path()
         found.append(folder if (folder / record).is_file() else None)
     if found == [None, None]:

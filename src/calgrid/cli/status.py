@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from calgrid.cli import joblogs
 from calgrid.cli.study_of import read_study
@@ -62,6 +62,18 @@ FINGERPRINTS = {
 }
 #: keys that follow from the others
 IMPLIED = {"fingerprint", "code", "files"}
+
+
+class Details(TypedDict, total=False):
+    """Details of a job, as in :class:`JobState`."""
+
+    progress: str
+    epoch: int
+    epochs: int
+    left: str
+    progress_age_seconds: float
+    where: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -183,7 +195,7 @@ def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) ->
     if job.rule == "probe":
         about = f"{about}/{job.spec['probe']['name']}"
     lines = joblogs.last_attempt(log)
-    details: dict[str, Any] = {}
+    details: Details = {}
     if Path(job.result).exists():
         try:
             Record.read(Path(job.folder), job.record)
@@ -209,15 +221,19 @@ def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) ->
     return JobState(job.rule, about, state, log, **details)
 
 
-def _progress(lines: list[str], log: Path) -> dict[str, Any]:
+def _progress(lines: list[str], log: Path) -> Details:
     found = joblogs.progress(lines)
     if found is None:
         return {}
     ago = max(time.time() - log.stat().st_mtime, 0.0)
     shown = f"{found['unit']} {found['done']}/{found['total']}{found['numbers']}"
-    details = {"progress": shown, "left": found["left"], "progress_age_seconds": round(ago, 1)}
+    details: Details = {
+        "progress": shown,
+        "left": found["left"],
+        "progress_age_seconds": round(ago, 1),
+    }
     if found["unit"] == "epoch":
-        details |= {"epoch": int(found["done"]), "epochs": int(found["total"])}
+        details["epoch"], details["epochs"] = int(found["done"]), int(found["total"])
     return details
 
 

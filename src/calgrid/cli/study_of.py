@@ -3,12 +3,12 @@
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.manifest import plans
+from calgrid.storage.manifest import Manifest, plans
 from calgrid.storage.records import BANK, HIDDEN, read_record
 from calgrid.storage.schema import METRICS
 from calgrid.study.home import home
@@ -70,7 +70,7 @@ def require_current(study: Path, place: Path) -> None:
         )
 
 
-def configuration(place: Path) -> dict[str, Any]:
+def configuration(place: Path) -> Options:
     """Configuration of a study: as its file says, or as the study in a folder was run last.
 
     Raises
@@ -83,7 +83,7 @@ def configuration(place: Path) -> dict[str, Any]:
     folder = study_folder(place)
     packed = folder.with_name(STUDY_FILE)
     if folder.with_name(BANK).is_file():
-        values: dict[str, Any] | None = with_plugins(read_configuration(packed), packed)
+        values: Options | None = with_plugins(read_configuration(packed), packed)
     else:
         values = last_manifest(folder).get("given")
     if values is None:
@@ -107,7 +107,7 @@ def read_study(place: Path, data_root: Path | None = None) -> Study:
     return Study({**configuration(place), **chosen}, home())
 
 
-def configured_folder(values: dict[str, Any]) -> Path:
+def configured_folder(values: Options) -> Path:
     """Folder of the study of a configuration, which need not be valid otherwise.
 
     Raises
@@ -130,7 +130,7 @@ def is_results(place: Path) -> bool:
     return (place / "runs").is_dir() or bool(studies(place))
 
 
-def manifests(study: Path) -> Iterator[dict[str, Any]]:
+def manifests(study: Path) -> Iterator[Manifest]:
     """Manifest of a study, and of the newest plan of one that is not finished."""
     if (study / MANIFEST).is_file():
         yield read_record(study / MANIFEST, "manifest")
@@ -138,7 +138,7 @@ def manifests(study: Path) -> Iterator[dict[str, Any]]:
         yield read_record(planned[-1], "plan")["manifest"]
 
 
-def last_manifest(study: Path) -> dict[str, Any]:
+def last_manifest(study: Path) -> Manifest:
     """Manifest of the last call of a study."""
     *_, last = manifests(study)
     return last
@@ -150,7 +150,7 @@ def _is_study(folder: Path) -> bool:
     return bool(plans(folder)) or ((folder / MANIFEST).is_file() and finished)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Options:
     if not file.exists():
         raise ConfigError(f"There is no {file}; {EXPECTED}.")
     if zipfile.is_zipfile(file):

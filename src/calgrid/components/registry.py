@@ -165,7 +165,7 @@ class Description:
         dataset: str | None = None,
         backbone: str | None = None,
         where: str = "",
-    ) -> dict[str, Any]:
+    ) -> Options:
         """Return all hyper-parameters: file defaults, then those of the data set, then
         ``overrides``.
 
@@ -184,8 +184,9 @@ class Description:
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
         names = self.options or ("(it has none)",)
         check_ids("hyper-parameter", overrides or {}, names, place)
-        for name, value in (overrides or {}).items():
-            values[name] = self.options[name].check(value, f"{place}: {name}")
+        values.update(overrides or {})
+        for name, option in self.options.items():
+            values[name] = option.check(values[name], f"{place}: {name}")
         ranges = [(name, option.range) for name, option in self.options.items() if option.range]
         # ends of other ranges first
         for name, allowed in sorted(ranges, key=lambda each: bool(each[1].names)):
@@ -311,9 +312,7 @@ def load(kind: str, name: str) -> Any:
         base of calgrid, or lacks a method that its base leaves to it.
     """
     id = name.partition("/")[0]
-    places = plugins.folders(KINDS[kind]) if id.isidentifier() else ()
-    own = [f"{package}.{id}" for package, folder in places if (folder / f"{id}.py").is_file()]
-    module = own[0] if own else describe(kind, id).module  # which several components may share
+    module = _module_of(kind, id)
     if not _is_of_calgrid(module):
         if (folder := plugins.isolated()) is not None:
             copies.fill(folder, fingerprint.code_digests([module]))
@@ -329,6 +328,20 @@ def load(kind: str, name: str) -> Any:
     raise missing([kind], kind, name, descriptions(kind))
 
 
+def _module_of(kind: str, id: str) -> str:
+    """Module with a component: that of its name, or one that several components share."""
+    named, shared = [], []
+    for package, folder in plugins.folders(KINDS[kind]) if id.isidentifier() else ():
+        if (folder / f"{id}.py").is_file():
+            named.append(f"{package}.{id}")
+        for path in () if named else sorted(folder.glob("[a-z]*.py")):
+            if f'id="{id}"' in path.read_text(encoding="utf-8", errors="replace"):
+                shared.append(f"{package}.{path.stem}")
+    if named:
+        return named[0]
+    return shared[0] if len(shared) == 1 else describe(kind, id).module
+
+
 def calibrator_id(name: str) -> str:
     """Identifier of a calibrator by its full name, ``temperature``; other names stay."""
     is_full = name in FULL_NAMES and name not in descriptions("calibrator")
@@ -342,7 +355,7 @@ def calibrator_with(id: str, options: Iterable[str]) -> str:
     return "ts_objective" if id == "ts" and "objective" in options else id
 
 
-def _registered(namespace: Options) -> list[Any]:
+def _registered(namespace: Mapping[str, object]) -> list[Any]:
     """Components that a module registers."""
     marked = [each for each in namespace.values() if "registered" in getattr(each, "__dict__", ())]
     return [each for each in marked if each.__module__ == namespace["__name__"]]
@@ -456,7 +469,7 @@ def _read_file(kind: str, module: str) -> list[Description]:
     ------
     ConfigError : an invalid component, or a plugin's file without one.
     """
-    components = _registered(declarations(module))
+    components = _registered(declarations(module).values)
     if not components and _is_of_calgrid(module):
         return []
     several = components and all("id" in component.registered for component in components)

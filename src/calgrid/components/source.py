@@ -5,13 +5,19 @@ import builtins
 import importlib
 import itertools
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
 
 from calgrid.components import plugins
 from calgrid.errors import ConfigError
 
-#: name under which :func:`declarations` has the imports that nothing in the file uses
-IMPORTS = "__imports__"
+
+class Declarations(NamedTuple):
+    """What a module declares: values by name, and the imports (module, name) that nothing in it
+    uses.
+    """
+
+    values: dict[str, object]
+    imports: dict[str, tuple[str, str]]
 
 
 def parse(content: bytes, where: str) -> ast.Module:
@@ -42,9 +48,8 @@ def imported_from(node: ast.ImportFrom, module: str) -> str:
 
 
 @plugins.cached
-def declarations(module: str) -> dict[str, Any]:
-    """Return classes, registered functions and constants of a module of calgrid or a plugin by
-    name.
+def declarations(module: str) -> Declarations:
+    """Return classes, registered functions and constants of a module of calgrid or a plugin.
 
     The file is reduced to constants, ``@register(...)``, bases, and signatures of constructors,
     which run without torch. Names of other packages stand for empty classes.
@@ -56,7 +61,7 @@ def declarations(module: str) -> dict[str, Any]:
     path = plugins.locate(module)
     where = plugins.shown(module)
     imports: dict[str, tuple[str, str]] = {}
-    namespace: dict[str, Any] = {"__name__": module, IMPORTS: imports}
+    namespace: dict[str, object] = {"__name__": module}
     namespace["__builtins__"] = {"__build_class__": builtins.__build_class__}
     failed: dict[str, tuple[int | None, Exception]] = {}
     tree = parse(path.read_bytes() if path else b"", where)
@@ -92,17 +97,17 @@ def declarations(module: str) -> dict[str, Any]:
                 failed[ast.unparse(statement.targets[0])] = (line, reason)
             else:
                 failed[statement.name] = (line, reason)
-    return namespace
+    return Declarations(namespace, imports)
 
 
 def _imported(module: str, name: str) -> Any:
     """Return what an import gives a name."""
     if module.startswith(f"{__package__}."):
         return getattr(importlib.import_module(module), name)
-    known = {} if plugins.locate(module) is None else declarations(module)
-    if name in known.get(IMPORTS, ()):  # a package that names the content of its modules
-        return _imported(*known[IMPORTS][name])
-    return known.get(name, type(name, (), {}))
+    known = Declarations({}, {}) if plugins.locate(module) is None else declarations(module)
+    if name in known.imports:  # a package that names the content of its modules
+        return _imported(*known.imports[name])
+    return known.values.get(name, type(name, (), {}))
 
 
 def _reduced(node: ast.stmt) -> ast.Assign | ast.ClassDef | ast.FunctionDef | None:

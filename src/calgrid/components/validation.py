@@ -2,7 +2,7 @@
 sentence: where the mistake is, and what is expected there.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -115,7 +115,7 @@ def validated(model: type[Checked], value: Any, what: str) -> Checked:
     except ValidationError as invalid:
         error = invalid.errors(include_url=False)[0]
     kind, given = error["type"], error["input"]
-    context: Mapping[str, Any] = error.get("ctx", {})
+    context = error.get("ctx", {})
     location = list(error["loc"])
     if location[-1:] == ["[key]"]:
         del location[-2:]

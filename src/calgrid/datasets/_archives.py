@@ -278,7 +278,7 @@ def _reconstruct(subtype: type, shape: tuple[int, ...], code: bytes | str) -> np
     return np.ndarray.__new__(np.ndarray, (0,), np.int8)
 
 
-def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
+def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, object]:
     """Unpickle a Python 2 dictionary of plain values and NumPy arrays, without running other code.
 
     Raises

@@ -17,18 +17,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
+from calgrid.components.options import Options
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
-from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
+from calgrid.datasets.base import Dataset, Draw, ImageSplit, chunked, scratch_array
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.errors import DataError, row_at, visible
 from calgrid.parallel import in_threads
+from calgrid.storage.sources import SourceRecord
 
 Rows = NDArray[np.int64]
 #: name of an image in messages, and the bytes of its file
@@ -77,7 +79,7 @@ class Source(ABC):
         """Yield the encoded images at ascending rows."""
 
     @abstractmethod
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[SourceRecord]:
         """Sizes and SHA-256 of the files, for the manifest."""
 
 
@@ -223,7 +225,7 @@ class ImageFiles(Dataset):
                 seed = self.split_seed
                 if role == "val" and self.val_seed is not None:
                     seed = self.val_seed
-                rule = {"split": self.split, "val_size": size, "split_seed": seed}
+                rule: Draw = {"split": self.split, "val_size": size, "split_seed": seed}
                 left = rows["train"]
                 if train.groups is None:
                     drawn = draw_val(train.labels[left], rule, role)
@@ -287,19 +289,16 @@ class ImageFiles(Dataset):
         except DataError as error:
             return where, error
 
-    def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> dict[str, Any]:
+    def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> Options:
         mean, std = self.mean, self.std
         if mean is None:
             mean, std = channel_statistics(images)
-        files = []
-        for source in sources.values():
-            files += source.files()
         facts = {
             "n_classes": self.n_classes,
             "image_shape": images.shape[1:],
             "mean": mean,
             "std": std,
-            "sources": files,
+            "sources": [file for source in sources.values() for file in source.files()],
         }
         classes = sources["train"].classes
         return facts if classes is None else {**facts, "classes": list(classes)}

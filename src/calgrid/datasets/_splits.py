@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets.base import ImageSplit
+from calgrid.datasets.base import Draw, ImageSplit
 from calgrid.errors import DataError
 
 #: images uint8 ``(N, 3, H, W)`` and labels int64 ``(N,)``
@@ -36,7 +36,7 @@ def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 
 
 def draw_val(
-    labels: NDArray[np.int64], rule: Mapping[str, Any], split: str = "val"
+    labels: NDArray[np.int64], rule: Draw, split: str = "val"
 ) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows.
 
@@ -60,7 +60,7 @@ def draw_val(
 
 
 def draw_groups(
-    labels: NDArray[np.int64], groups: NDArray[Any], rule: Mapping[str, Any], split: str
+    labels: NDArray[np.int64], groups: NDArray[Any], rule: Draw, split: str
 ) -> dict[str, NDArray[np.int64]]:
     """Draw rows as :func:`draw_val`, but whole groups of at most ``val_size`` rows together.
 
@@ -92,7 +92,7 @@ def draw_groups(
     return {split: np.flatnonzero(drawn), "train": np.flatnonzero(~drawn)}
 
 
-def _drawing_order(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> NDArray[np.int64]:
+def _drawing_order(labels: NDArray[np.int64], rule: Draw) -> NDArray[np.int64]:
     if rule["split"] == "stratified":
         return stratified_order(labels, rule["split_seed"])
     # NumPy's legacy shuffle, whose stream never changes
@@ -108,7 +108,7 @@ def _check_size(size: int, rows: int, split: str) -> None:
 
 
 def split_published(
-    train: Labelled, test: Labelled, rule: Mapping[str, Any], source: Path
+    train: Labelled, test: Labelled, rule: Draw, source: Path
 ) -> dict[str, ImageSplit]:
     """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue
     theirs.

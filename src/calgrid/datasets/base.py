@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.errors import DataError
 
 #: image values per chunk of a computation: 16 MB in 64 bits
@@ -82,10 +83,41 @@ class ShiftCondition:
     split: ImageSplit
 
 
+class Draw(TypedDict):
+    """Rule of a draw of ``val_size`` rows: ``stratified`` by class, or ``shuffled`` regardless of
+    class.
+    """
+
+    split: str
+    val_size: int
+    split_seed: int
+
+
+class ImageFacts(TypedDict, total=False):
+    """Facts that several data sets or shift families share, as literals for ``@register``."""
+
+    role: str
+    base: str
+    n_classes: int
+    image_shape: tuple[int, int, int]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    sizes: Mapping[str, int]
+    drawn_val: Draw
+    duplicates: str
+    shifts: tuple[str, ...]
+    severities: tuple[int, ...]
+    limits: Mapping[str, str]
+    encoded: bool
+    evaluation_only: bool
+    some_classes: bool
+    download: bool
+
+
 class Images:
     """Common base of data sets and shift families."""
 
-    registered: ClassVar[Mapping[str, Any]]
+    registered: ClassVar[Options]
     #: folder for the files of :func:`scratch_array`, set by the preparation; None: in memory
     scratch: Path | None = None
     #: threads that decode images, set by the preparation
@@ -93,7 +125,7 @@ class Images:
     #: names of the classes of the data set of a shift family, if known, set by the preparation
     classes: tuple[str, ...] | None = None
     #: facts that :meth:`build` sets, for the manifest; they override registered ones
-    facts: Mapping[str, Any] = MappingProxyType({})
+    facts: Options = MappingProxyType({})
 
 
 class Dataset(Images):
@@ -108,11 +140,11 @@ class Dataset(Images):
     val_seed: int | None = None
 
     @property
-    def drawn_val(self) -> Mapping[str, Any]:
+    def drawn_val(self) -> Draw:
         """Rule that draws validation images from training images; see
         :func:`calgrid.datasets._splits.draw_val`.
         """
-        rule: Mapping[str, Any] = self.registered["drawn_val"]
+        rule: Draw = self.registered["drawn_val"]
         return rule if self.val_seed is None else {**rule, "split_seed": self.val_seed}
 
     @abstractmethod

@@ -15,7 +15,6 @@ import io
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from PIL import Image
 from scipy import ndimage
 
 from calgrid.components.registry import register
-from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, grey_to_rgb
+from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily, grey_to_rgb
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions below)
 STRENGTHS: dict[str, tuple[float, ...]] = {
@@ -46,14 +45,8 @@ DIGITS_STRENGTHS: dict[str, tuple[float, ...]] = {
     "contrast": (0.7, 0.5, 0.35, 0.25, 0.15),
     "elastic_transform": (0.3, 0.5, 0.7, 0.9, 1.1),
 }
-FACTS: dict[str, Any] = {
-    "source": (
-        "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-    ),
-    "role": "shift",
-    "severities": (1, 2, 3, 4, 5),
-    "download": False,
-}
+SOURCE = "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
+FACTS: ImageFacts = {"role": "shift", "severities": (1, 2, 3, 4, 5), "download": False}
 Images = NDArray[np.float64]
 Corruption = Callable[[Images, float, np.random.Generator], Images]
 
@@ -195,6 +188,7 @@ def corrupted_conditions(
 
 @register(
     id="corruptions",
+    source=SOURCE,
     **FACTS,
     label="Corruptions",
     configurable=True,
@@ -225,6 +219,7 @@ class Corruptions(ShiftFamily):
 
 @register(
     id="digits_c",
+    source=SOURCE,
     **FACTS,
     label="Digits-C",
     base="digits",

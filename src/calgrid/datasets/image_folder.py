@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, 
 from calgrid.datasets._pictures import SUFFIXES
 from calgrid.errors import DataError, visible
 from calgrid.progress import warn
-from calgrid.storage.sources import files_below
+from calgrid.storage.sources import SourceRecord, files_below
 
 #: suffixes of files that are left out that a message lists
 MOST_KINDS = 5
@@ -117,11 +116,11 @@ class FolderSource(Source):
         for row in rows:
             yield str(self.paths[row]), _read(self.paths[row])
 
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[SourceRecord]:
         """Number and total size of the images of each folder, and the SHA-256 of their paths and
         contents in sorted order.
         """
-        records = []
+        records: list[SourceRecord] = []
         for name, folder in self.folders.items():
             sha256 = hashlib.sha256()
             size = 0

@@ -20,7 +20,7 @@ from calgrid.class_names import names_of_labels, shown_names, unlike
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.errors import DataError, row_at, visible
-from calgrid.storage.sources import record
+from calgrid.storage.sources import SourceRecord, record
 
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
@@ -117,7 +117,7 @@ class ParquetSource(Source):
             yield from _pictures(path, self.image_column, inside)
             start = stop
 
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[SourceRecord]:
         """Sizes and SHA-256 of the files."""
         return [record(path, name) for name, path in self.paths.items()]
 

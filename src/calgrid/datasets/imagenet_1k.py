@@ -11,7 +11,6 @@ images, where arrays would take 200 GB.
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,9 +49,12 @@ class ImagenetTrained(Imagenet):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
-        how: dict[str, Any] = {"resize": self.resize, "interpolation": self.interpolation}
-        train = dataclasses.replace(self.training_pictures(data_root), **how, kept=True)
-        test = dataclasses.replace(self.pictures(data_root), **how, kept=True)
+        train, test = (
+            dataclasses.replace(
+                each, resize=self.resize, interpolation=self.interpolation, kept=True
+            )
+            for each in (self.training_pictures(data_root), self.pictures(data_root))
+        )
         ours, theirs = set(train.wnids), set(test.wnids)
         if ours != theirs:
             raise DataError(

@@ -9,13 +9,12 @@ in the manifest.
 """
 
 from pathlib import Path
-from typing import Any
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.datasets.downloads import unpacked_or_download
-from calgrid.storage.sources import record
+from calgrid.storage.sources import SourceRecord, record
 
 FOLDER = "imagenet_sketch"
 
@@ -43,9 +42,8 @@ class ImagenetSketch(Evaluated):
         (file,) = self.registered["files"]
         store = open_archive(unpacked_or_download(file, data_root, FOLDER))
         pictures = Pictures.of(store, by_class(store), self.registered["n_classes"])
-        if store.place.is_dir():
-            source: dict[str, Any] = {"path": FOLDER, "files": len(pictures.members)}
-        else:
+        source: SourceRecord = {"path": FOLDER, "files": len(pictures.members)}
+        if not store.place.is_dir():
             source = record(store.place, file["name"])
         self.facts = {"sources": [source]}
         return pictures

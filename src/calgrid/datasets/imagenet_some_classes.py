@@ -13,17 +13,16 @@ folders are the classes below, from the evaluation code of both.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import Pictures, by_class
-from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
+from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import download
 
-FACTS: dict[str, Any] = {
+FACTS: ImageFacts = {
     "role": "shift",
     "base": "imagenet",
     "severities": (0,),

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
@@ -24,7 +25,7 @@ from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.datasets.digits import Digits
 
 #: facts that the long-tailed data sets share
-FACTS: dict[str, Any] = {
+FACTS: Options = {
     "source": (
         "Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, "
         "NeurIPS 2019; validation images: ours"

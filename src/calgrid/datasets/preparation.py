@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.components.registry import Description, describe, load
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily, chunked
 from calgrid.datasets.encoded import EncodedImages, stays_encoded
-from calgrid.datasets.prepared import FORMAT, SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets.prepared import (
+    FORMAT,
+    SHIFT_SPLIT,
+    ArrayFacts,
+    Condition,
+    Prepared,
+    open_prepared,
+)
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.storage.atomic import flush
@@ -98,7 +106,12 @@ def prepare(
         name: _write_split(folder, name, splits, files) for name, splits in parts.items()
     }
     manifest[FILES] = files
-    manifest["conditions"] = _condition_ranges(conditions)
+    ranges, start = [], 0
+    for each in conditions:
+        placed = Condition(each.shift, each.severity, start, start + len(each.split))
+        ranges.append(dataclasses.asdict(placed))
+        start = placed.stop
+    manifest["conditions"] = ranges
     write_record(path, manifest)
     return path
 
@@ -267,11 +280,11 @@ def _where(
 def _describe(
     entry: Description,
     base: Prepared | None,
-    built: Mapping[str, Any],
+    built: Options,
     configured: ConfiguredData | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the facts of the manifest beside its arrays; ``built`` are those of the component."""
-    normalisation: Mapping[str, Any] = entry.info
+    normalisation: Options = entry.info
     if entry.info["role"] != "dataset":
         normalisation = {} if base is None else base.manifest
     manifest = {
@@ -297,32 +310,15 @@ def _describe(
     return manifest
 
 
-def _condition_ranges(conditions: Sequence[ShiftCondition]) -> list[dict[str, Any]]:
-    ranges = []
-    start = 0
-    for condition in conditions:
-        stop = start + len(condition.split)
-        ranges.append(
-            {
-                "shift": condition.shift,
-                "severity": condition.severity,
-                "start": start,
-                "stop": stop,
-            }
-        )
-        start = stop
-    return ranges
-
-
 def _write_split(
     folder: Path, name: str, splits: Sequence[ImageSplit], files: dict[str, FileFacts]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Write the arrays of ``splits``, one after another; list the files in ``files``."""
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
     names = ["images", "labels"]
     if splits[0].distribution is not None:
         names.append("distribution")
-    facts: dict[str, Any] = {"size": sum(map(len, splits))}
+    facts: dict[str, object] = {"size": sum(map(len, splits))}
     for kind in names:
         arrays = [getattr(split, kind) for split in splits]
         write = _write_encoded if kind == "images" and stays_encoded(arrays) else _write_array
@@ -336,7 +332,7 @@ def _write_split(
 
 def _write_array(
     path: Path, parts: Sequence[NDArray[Any]], files: dict[str, FileFacts]
-) -> dict[str, Any]:
+) -> ArrayFacts:
     """Write arrays as one ``.npy`` file in chunks: encoded images need not fit into memory."""
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
@@ -362,7 +358,7 @@ def _write_array(
 
 def _write_encoded(
     path: Path, parts: Sequence[EncodedImages], files: dict[str, FileFacts]
-) -> dict[str, Any]:
+) -> ArrayFacts:
     """Write encoded images as one file, and their offsets as an array."""
     encoded = path.with_suffix(".bin")
     offsets = [0]

@@ -19,7 +19,7 @@ the same bytes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,23 @@ from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.records import Record, read_record, sha256_of
+from calgrid.storage.records import Facts, Record, read_record, sha256_of
 
 FORMAT = 2
 #: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest
 SHIFT_SPLIT = "shift"
+
+
+class ArrayFacts(TypedDict):
+    """An array in the manifest; of encoded images ``offsets`` and ``scaling`` of :class:`Scaling`,
+    too.
+    """
+
+    file: str
+    dtype: str
+    shape: list[int]
+    offsets: "NotRequired[ArrayFacts]"
+    scaling: NotRequired[Any]
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Prepared:
     std: tuple[float, ...] | None
     splits: Mapping[str, ImageSplit]
     conditions: tuple[Condition, ...]
-    manifest: Mapping[str, Any]
+    manifest: Facts
     folder: Path = Path()
 
     @property
@@ -149,8 +161,8 @@ def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: i
         id=manifest["id"],
         role=manifest["role"],
         n_classes=manifest["n_classes"],
-        mean=_constants(manifest["mean"]),
-        std=_constants(manifest["std"]),
+        mean=manifest["mean"] and tuple(manifest["mean"]),
+        std=manifest["std"] and tuple(manifest["std"]),
         splits=splits,
         conditions=tuple(Condition(**facts) for facts in manifest["conditions"]),
         manifest=manifest,
@@ -158,11 +170,7 @@ def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: i
     )
 
 
-def _constants(values: list[float] | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(values)
-
-
-def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
+def _open_images(folder: Path, facts: ArrayFacts, threads: int) -> Any:
     """Images as an array, or encoded images that behave like one."""
     if "offsets" not in facts:
         return _open_array(folder, facts)
@@ -179,7 +187,7 @@ def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
     return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
 
 
-def _open_array(folder: Path, facts: Mapping[str, Any]) -> NDArray[Any]:
+def _open_array(folder: Path, facts: ArrayFacts) -> NDArray[Any]:
     path = folder / facts["file"]
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -13,7 +13,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,12 +20,12 @@ from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import Pictures
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
-from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
+from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
-FACTS: dict[str, Any] = {
-    "source": "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
+FACTS: ImageFacts = {
     "role": "shift",
     "base": "tiny_imagenet",
     "severities": (1, 2, 3, 4, 5),
@@ -73,6 +72,7 @@ class TinyImagenetCorrupted(ShiftFamily):
 
 @register(
     id="tiny_imagenet_c",
+    source=SOURCE,
     **FACTS,
     label="Tiny-ImageNet-C",
     shifts=STANDARD_SHIFTS,
@@ -91,6 +91,7 @@ class TinyImagenetC(TinyImagenetCorrupted):
 
 @register(
     id="tiny_imagenet_c_extra",
+    source=SOURCE,
     **FACTS,
     label="Tiny-ImageNet-C (extra)",
     shifts=EXTRA_SHIFTS,

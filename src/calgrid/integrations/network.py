@@ -1,6 +1,6 @@
 """A network that a study trained, for new images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from calgrid.procedures.network import tested_networks
 from calgrid.report.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import Layout, RunKey
-from calgrid.storage.records import MODEL
+from calgrid.storage.records import MODEL, Facts
 from calgrid.training.data import Batch, centre_crop
 
 #: floats of resized images leave [0, 1] by less than this
@@ -164,7 +164,7 @@ class TrainedNetwork(nn.Module):
             )
 
 
-def scaling_of(manifest: Mapping[str, Any]) -> Scaling:
+def scaling_of(manifest: Facts) -> Scaling:
     """How the pictures of a prepared data set were scaled."""
     encoded = manifest["splits"]["test"]["images"].get("scaling")
     if encoded is not None:

@@ -5,8 +5,8 @@ the penalties of scores and 70 % set the thresholds. One uniform number belongs 
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ from calgrid.storage.schema import Row
 HALVES = zlib.crc32(b"halves")
 
 Rows = NDArray[np.intp]
+
+
+class Draws(TypedDict):
+    """Options of a bootstrap."""
+
+    n_resamples: int
+    seed: int
 
 
 def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
@@ -42,17 +49,18 @@ def set_rows(
     probs: NDArray[np.float64],
     labels: NDArray[np.integer],
     u: NDArray[np.float64],
-    bootstrap: Mapping[str, Any] | None,
+    bootstrap: Draws | None,
+    level: float,
 ) -> Iterator[Row]:
     """Yield the rows of ``conformal.parquet`` of one set of samples, without its place.
 
-    ``bootstrap`` are the options of intervals, None for none.
+    ``bootstrap`` are the options of intervals of a confidence ``level``, None for none.
     """
     sizes, covered = sets_of(rules, probs, labels, u)
     bounds: list[dict[str, tuple[float, float]]] = [{} for _ in rules]
     if bootstrap is not None:
         alphas = [rule.alpha for rule in rules]
-        bounds = bootstrap_sets(sizes, covered, labels, alphas, **bootstrap)
+        bounds = bootstrap_sets(sizes, covered, labels, alphas, level=level, **bootstrap)
     for number, rule in enumerate(rules):
         found = evaluate_sets(sizes[number], covered[number], labels, rule.alpha)
         for metric, value in found.items():

@@ -13,7 +13,6 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
@@ -46,34 +45,25 @@ def check(spec: TrainSpec, data: Path, device: str) -> None:
             )
 
 
-def train(
-    spec: TrainSpec,
-    data: Path,
-    out: Path,
-    *,
-    given: Inputs = NOTHING,
-    device: str = "auto",
-    threads: int = 1,
-    resume_every: float = 60.0,
-) -> bool:
-    """Train a run in the folder ``out``, in one of the processes that ``torchrun`` has started;
-    return False if the result was there already.
+def run(call: Call) -> None:
+    """Train the run of a job in one of the processes that ``torchrun`` has started; its threads are
+    those of this process.
 
-    See :func:`calgrid.jobs.train.train`; ``threads`` are those of this process.
+    See :func:`calgrid.jobs.train.train`.
     """
+    spec, given, data = call.spec, call.given, call.reads[0].parent
     with distributed.joined(spec["protocol"]["gpus"]) as process:
-        where = environment.choose_device(device)
+        where = environment.choose_device(call.device)
         if where.type == "cuda":
             where = torch.device("cuda", process)
             torch.cuda.set_device(where)
-        environment.prepare(where, threads, spec["protocol"]["deterministic"])
-        prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
+        environment.prepare(where, call.threads, spec["protocol"]["deterministic"])
+        prepared = open_prepared(data, fingerprint=spec.get("data"), threads=call.threads)
         images = _in_parts(prepared, spec)
 
         def build(folder: Path) -> Trainer:
-            trainer = build_trainer(
-                spec, images, None, where, folder, resume_every, distributed.DistributedTrainer
-            )
+            kind = distributed.DistributedTrainer
+            trainer = build_trainer(spec, images, None, where, folder, call.resume_every, kind)
             given.check()  # of what is imported now, before a state of it is stored
             return trainer
 
@@ -87,22 +77,22 @@ def train(
 
         if process == 0:
             inputs = given.of({data: {MANIFEST: prepared.digest}})
-            fingerprint = spec["fingerprint"]
-            fresh = make_result(
-                out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
-            )
-            if not fresh:
+            if not make_result(
+                call.out,
+                TRAIN,
+                spec["fingerprint"],
+                OUTPUTS,
+                produce,
+                inputs=inputs,
+                optional=[SAMPLES],
+            ):
                 distributed.from_first(None)
-            return fresh
-        folder = distributed.from_first()
-        if folder is None:
-            return False
-        # the first process says all of it
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(StoppedError):
-            trainer = build(folder)
-            with StopRequest() as stop:
-                trainer.run(stop)
-        return True
+        elif (folder := distributed.from_first()) is not None:
+            # the first process says all of it
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(StoppedError):
+                trainer = build(folder)
+                with StopRequest() as stop:
+                    trainer.run(stop)
 
 
 def _in_parts(prepared: Prepared, spec: TrainSpec) -> Prepared:
@@ -112,16 +102,3 @@ def _in_parts(prepared: Prepared, spec: TrainSpec) -> Prepared:
     train = prepared.splits["train"]
     parts: Any = distributed.PartOfBatches(train.images)
     return replace(prepared, splits={**prepared.splits, "train": replace(train, images=parts)})
-
-
-def run(call: Call) -> None:
-    """Train the run of a job in one of its processes."""
-    train(
-        call.spec,
-        call.reads[0].parent,
-        call.out,
-        given=call.given,
-        device=call.device,
-        threads=call.threads,
-        resume_every=call.resume_every,
-    )

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from calgrid.backbones.base import ImageStatistics, Network
-from calgrid.backbones.catalogue import check_image_size, describe
+from calgrid.backbones.catalogue import check_image_size
+from calgrid.components.registry import load
 from calgrid.datasets import Prepared
 from calgrid.storage import specs
 from calgrid.storage.records import TRAIN, Facts, sha256_of, verified
@@ -37,7 +38,8 @@ def check_images(key: specs.Key, protocol: Protocol, prepared: Prepared) -> None
     """Raise ConfigError if the backbone of a run does not accept the image size of its data set."""
     crop = protocol.crop_size
     height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
-    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+    facts, where = load("backbone", key["backbone"]).registered, f"data set '{key['dataset']}'"
+    check_image_size(key["backbone"], facts, height, width, where)
 
 
 def training_images(

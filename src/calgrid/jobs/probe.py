@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from calgrid.components.registry import load
 from calgrid.datasets import open_prepared
 from calgrid.jobs.network import model_digest, with_test_constants
-from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
 from calgrid.storage.checkpoint import load_checkpoint
@@ -44,7 +44,7 @@ def probe(
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
     inputs = given.of({model.parent: {MODEL: digest}, data: {MANIFEST: prepared.digest}})
     chosen = spec["probe"]
-    measurement = build_probe(chosen["id"], **chosen["options"])
+    measurement = load("probe", chosen["id"])(**chosen["options"])
     clock = environment.clock(where)
 
     def produce(folder: Path) -> Facts:

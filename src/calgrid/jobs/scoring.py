@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components.metrics import plugin_metrics
 from calgrid.components.options import Options
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.jobs.conformal import halves, set_rows, uniform
+from calgrid.jobs.conformal import Draws, halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.jobs.ood import closeness, network_scores
@@ -81,7 +81,7 @@ class Fit:
     """A calibrator fitted on val, and the cost of its fit."""
 
     calibrator: Calibrator
-    cost: dict[str, Any]
+    cost: Row
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class ChunkResult:
     results: list[Result]
 
     @property
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> Row:
         """All but the results."""
         return {name: value for name, value in vars(self).items() if name != "results"}
 
@@ -479,11 +479,12 @@ class Scorer:
         for shift, severity, rows in conditions:
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
-            bootstrap = None
+            bootstrap: Draws | None = None
             # of milder corruptions too, they would take most of the time of a calibration
-            if severity == severest and self._draws:
-                bootstrap = {"level": self.statistics["level"], **self._draws}
-            for row in set_rows(rules, probs[rows], data.label[rows], u, bootstrap):
+            if severity == severest:
+                bootstrap = self._draws
+            level = self.statistics["level"]
+            for row in set_rows(rules, probs[rows], data.label[rows], u, bootstrap, level):
                 yield {
                     **{name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")},
                     "split": split,
@@ -512,10 +513,10 @@ class Scorer:
         return output_of(calibrator, self._with_distances(data, calibrator.needs))
 
     @property
-    def _draws(self) -> dict[str, Any]:
-        """Options of the bootstrap; empty if the study wants no intervals."""
+    def _draws(self) -> Draws | None:
+        """Options of the bootstrap; None if the study wants no intervals."""
         count = self.statistics["bootstrap"]
-        return {"n_resamples": count, "seed": self.statistics["seed"]} if count else {}
+        return {"n_resamples": count, "seed": self.statistics["seed"]} if count else None
 
     def _add_labelled(
         self,

@@ -22,7 +22,7 @@ from calgrid.jobs.network import (
     read_images,
     training_images,
 )
-from calgrid.losses import build_loss
+from calgrid.losses import planned_loss
 from calgrid.procedures.network import build_network, to_device
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
@@ -108,7 +108,7 @@ def build_trainer(
         spec, classes, first, pretrained=protocol.pretrained and first is None
     )
     torch.manual_seed(stream(seed, "loss weights"))
-    loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
+    loss = planned_loss(spec["loss"]["id"], classes, spec["loss"]["options"]).to(device)
     train_images, val_images = training_images(prepared, protocol, device)
     model = to_device(model, device, protocol.channels_last)
     if first is None:
@@ -132,8 +132,8 @@ def allows_graph(spec: TrainSpec, protocol: TrainingProtocol) -> bool:
     """Whether a training may be a CUDA graph without being asked: its bits may differ from those
     of a plain training.
     """
-    able = registry.describe("procedure", spec["procedure"]["id"]).info["cuda_graph"]
-    return bool(able) and protocol.gpus == 1 and not protocol.deterministic
+    facts = registry.load("procedure", spec["procedure"]["id"]).registered
+    return facts.get("cuda_graph", False) and protocol.gpus == 1 and not protocol.deterministic
 
 
 def write_outputs(

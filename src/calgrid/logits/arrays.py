@@ -24,6 +24,7 @@ from calgrid.errors import CalgridError, DataError, row_at, visible
 from calgrid.logits.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
+from calgrid.storage.records import Facts
 
 #: name of a tensor that is the whole content of its file
 UNNAMED = ""
@@ -59,7 +60,7 @@ class Arrays(UserDict[str, Any]):
         return self._convert(name)
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Facts:
         """Names of the classes, key ``classes``, if an array of text has this name."""
         if CLASSES not in self or self[CLASSES].dtype.kind != "U":
             return {}
@@ -94,7 +95,7 @@ class Columns(Arrays):
             return read_column(self.table, name, self.path)
 
     @property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Facts:
         """Metadata that calgrid wrote."""
         return read_metadata(self.table)
 

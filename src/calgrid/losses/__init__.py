@@ -9,6 +9,6 @@
 from calgrid.optional import say_extra
 
 with say_extra():
-    from calgrid.losses.base import Loss, LossTerms, Terms, build_loss
+    from calgrid.losses.base import Loss, LossTerms, Terms, build_loss, planned_loss
 
-__all__ = ["Loss", "LossTerms", "Terms", "build_loss"]
+__all__ = ["Loss", "LossTerms", "Terms", "build_loss", "planned_loss"]

@@ -2,14 +2,14 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from calgrid.components import registry
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError, DataError, row_at
 from calgrid.losses._history import PerSample
 
@@ -52,7 +52,7 @@ class Loss(nn.Module):
     ConfigError : ``num_classes`` is too small.
     """
 
-    registered: Mapping[str, Any] = {}
+    registered: ClassVar[Options] = {}
 
     def __init__(self, num_classes: int, **options: Any) -> None:
         super().__init__()
@@ -268,9 +268,13 @@ def build_loss(
     ConfigError : the loss or a hyper-parameter does not exist, or a value has the wrong type or
         range.
     """
-    loss_class = registry.load("loss", id)
-    options = registry.description_of(loss_class).resolve(overrides, dataset, backbone)
-    reduction = options.pop("reduction")
-    loss: Loss = loss_class(num_classes, **options)
-    loss.reduction = reduction
+    component = registry.description_of(registry.load("loss", id))
+    return planned_loss(id, num_classes, component.resolve(overrides, dataset, backbone))
+
+
+def planned_loss(id: str, num_classes: int, options: Options) -> Loss:
+    """Build the loss of a plan, whose options were checked, and are all given."""
+    own = {name: value for name, value in options.items() if name != "reduction"}
+    loss: Loss = registry.load("loss", id)(num_classes, **own)
+    loss.reduction = options["reduction"]
     return loss

@@ -568,7 +568,7 @@ class Plan:
                 rows.setdefault(self.train(key).folder, {})[split] = identity
         return {
             "manifest": self.manifest(),
-            "jobs": {job.folder: dict(job.spec) for job in self.jobs},
+            "jobs": {job.folder: job.spec for job in self.jobs},
             "inputs": inputs,
             "code": code,
             "sources": fingerprint.sources(),

@@ -2,9 +2,8 @@
 
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calgrid.backbones.base import Network
+from calgrid.components.options import Options
 from calgrid.components.registry import set_options
 from calgrid.datasets import Prepared
 from calgrid.procedures.masked_linear import MaskedLinear
@@ -150,7 +150,7 @@ class Subject:
 class Probe:
     """Base class of probes."""
 
-    registered: Mapping[str, Any] = {}
+    registered: ClassVar[Options] = {}
 
     def __init__(self, **options: Any) -> None:
         set_options(self, options)

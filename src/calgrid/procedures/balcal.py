@@ -6,7 +6,6 @@ arXiv 2504.10007 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalC
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from calgrid.errors import ConfigError
 from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import mix, weighted_loss
 from calgrid.training.data import Batch, DeviceImages, Split
-from calgrid.training.procedure import Procedure, Training
+from calgrid.training.procedure import Procedure, Training, Values
 
 #: rows per softmax computation
 CHUNK = 65536
@@ -261,11 +260,11 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         linear, directions, features = model(batch.images)
         return mix(linear.float(), project(directions, model.frame), self._weight), features
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """Weight of the linear head, in double precision."""
         return {"lambda": torch.tensor(self._weight, dtype=torch.float64)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Values) -> None:
         """Restore the state of :meth:`state_dict`."""
         self._weight = float(state["lambda"])
 

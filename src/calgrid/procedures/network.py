@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from calgrid.backbones import build_backbone
+from calgrid.backbones import planned_backbone
 from calgrid.backbones.base import HeadDropout, Network
-from calgrid.procedures import build_procedure
+from calgrid.components.registry import load
 from calgrid.storage import specs
 from calgrid.training.procedure import Procedure
 from calgrid.training.protocol import TrainingProtocol, read_protocol
@@ -26,8 +26,8 @@ def build_network(
     published ones.
     """
     key = spec["key"]
-    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
-    backbone = build_backbone(key["backbone"], num_classes, pretrained)
+    procedure = load("procedure", spec["procedure"]["id"])(**spec["procedure"]["options"])
+    backbone = planned_backbone(key["backbone"], num_classes, pretrained)
     protocol = read_protocol(spec["protocol"])
     if isinstance(protocol, TrainingProtocol) and protocol.head_dropout is not None:
         HeadDropout(protocol.head_dropout).on(backbone)

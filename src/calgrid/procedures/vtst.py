@@ -6,8 +6,7 @@ Networks, ICML 2024 (official code MJordahn/Decoupled-Layers-for-Calibrated-NNs,
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from calgrid.components.registry import register
 from calgrid.losses.base import Loss
 from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Training
+from calgrid.training.procedure import Training, Values
 from calgrid.training.seeds import generator
 
 #: images per draw of noise
@@ -137,10 +136,10 @@ class VariationalTwoStageTraining(SecondStage):
         ]
         return torch.stack(drawn)[block, index % NOISE_ROWS].transpose(0, 1)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """Seed of the run."""
         return {"seed": self._seed}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Values) -> None:
         """Restore the state of :meth:`state_dict`."""
         self._seed = int(state["seed"])

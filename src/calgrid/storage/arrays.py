@@ -35,7 +35,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Fact
 
 def read_arrays(
     path: Path, what: str, mend: str = MEND, framework: str = "np"
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], Facts]:
     """Read a file of :func:`write_arrays`, as arrays (``framework="np"``) or tensors (``"pt"``).
 
     Raises
@@ -56,7 +56,7 @@ def read_arrays(
         raise StateError(f"The {what} {path} is damaged ({error}); {mend}.") from None
 
 
-def digest_of_arrays(arrays: Mapping[str, Any], description: Facts) -> str:
+def digest_of_arrays(arrays: Mapping[str, object], description: Facts) -> str:
     """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and the description; None
     is no array.
     """

@@ -132,7 +132,8 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
 
     Without ``indent`` it is one line, written many times faster.
     """
-    write_text(path, json.dumps(value, indent=indent, sort_keys=True, allow_nan=True) + "\n")
+    text = json.dumps(value, indent=indent, sort_keys=True, allow_nan=True)
+    write_bytes(path, f"{text}\n".encode())
 
 
 def require_file(path: Path, what: str = "file") -> None:

@@ -34,9 +34,7 @@ def save_checkpoint(
     write_arrays(path, flat, description)
 
 
-def load_checkpoint(
-    path: Path, fingerprint: str | None = None
-) -> tuple[dict[str, Tensors], dict[str, Any]]:
+def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], Facts]:
     """Read state dictionaries and description of a checkpoint.
 
     Raises
@@ -54,7 +52,7 @@ def load_checkpoint(
     return states, description
 
 
-def save_resume_state(path: Path, state: Facts) -> None:
+def save_resume_state(path: Path, state: Mapping[str, object]) -> None:
     """Write resume state (tensors, numbers, strings and containers of them) after its SHA-256,
     atomically.
     """
@@ -64,9 +62,9 @@ def save_resume_state(path: Path, state: Facts) -> None:
     write_bytes(path, hashlib.sha256(content).digest() + content)
 
 
-def load_resume_state(path: Path) -> dict[str, Any] | None:
-    """Read resume state; None if there is none, or if it is damaged (then it is deleted, with a log
-    message).
+def load_resume_state(path: Path) -> Any:
+    """Read the dictionary of a resume state; None if there is none, or if it is damaged (then it is
+    deleted, with a log message).
     """
     if not path.is_file():
         return None

@@ -9,11 +9,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calgrid.storage.inputs import NOTHING, Inputs, listing
 from calgrid.storage.layout import MADE_FROM, MANIFEST, PROBE_TABLE
-from calgrid.storage.manifest import PlanFile
 from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
     CALIBRATE,
@@ -26,6 +25,9 @@ from calgrid.storage.records import (
     Facts,
 )
 from calgrid.storage.schema import METRICS
+
+if TYPE_CHECKING:
+    from calgrid.storage.manifest import PlanFile
 
 #: the longest time limit, in minutes, which most clusters allow
 DAY = 24 * 60
@@ -154,7 +156,7 @@ class Call:
     module: str = ""
 
     @classmethod
-    def planned(cls, plan: PlanFile, kind: str, out: Path, **options: Any) -> "Call":
+    def planned(cls, plan: "PlanFile", kind: str, out: Path, **options: Any) -> "Call":
         """Call of a job or stage of a plan; ``options`` are those of the machine: threads, device,
         seconds between resume states.
         """

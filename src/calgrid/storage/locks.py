@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
@@ -34,7 +34,7 @@ WAIT_SECONDS = STALE_SECONDS + 2 * WATCH_SECONDS
 POLL_SECONDS = 0.5
 TOKEN_DIGITS = 32
 #: content of a lock file: host, pid, start of the process, SLURM job, token, since
-Owner = Mapping[str, Any]
+Owner = Mapping[str, object]
 
 
 def _process_start(pid: int) -> str:

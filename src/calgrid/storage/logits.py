@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,11 +66,11 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
-        chosen: dict[str, Any] = {}
+        chosen = replace(self, metadata={})
         for name in ARRAYS:
-            values = getattr(self, name)
-            chosen[name] = None if values is None else values[index]
-        return Logits(**chosen)
+            if (values := getattr(self, name)) is not None:
+                setattr(chosen, name, values[index])
+        return chosen
 
     def of_classes(self, classes: np.ndarray) -> "Logits":
         """Return the rows of some ascending classes, their logits of these classes, and labels as
@@ -97,12 +96,12 @@ class Logits:
 
     def joined(self, other: "Logits") -> "Logits":
         """Return the rows of both in turn, with the columns that both have, without metadata."""
-        values: dict[str, Any] = {}
+        joined = replace(self, metadata={})
         for name in ARRAYS:
             mine, further = getattr(self, name), getattr(other, name)
-            if mine is not None and further is not None:
-                values[name] = np.concatenate([mine, further])
-        return Logits(**values)
+            both = mine is not None and further is not None
+            setattr(joined, name, np.concatenate([mine, further]) if both else None)
+        return joined
 
     def conditions(self) -> list[tuple[str, int, np.ndarray]]:
         """Return shift name, severity and row numbers of each condition of a family file, in
@@ -143,9 +142,7 @@ def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
         for part in parts:
             validate_logits(part, str(path))
             table = _as_table(part)
-            writer = writer or stack.enter_context(
-                pq.ParquetWriter(temporary, table.schema, **_options(table.schema))
-            )
+            writer = writer or stack.enter_context(_writer(temporary, table.schema))
             writer.write_table(table, row_group_size=len(table))
 
 
@@ -166,18 +163,20 @@ def _as_table(data: Logits) -> pa.Table:
     return pa.table(columns, metadata={METADATA_KEY: metadata})
 
 
-def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Parquet options of a logits file: only names of shifts repeat, so other columns have no
-    dictionary, and row numbers are stored as differences.
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writer of a logits file: only names of shifts repeat, so other columns have no dictionary,
+    and row numbers are stored as differences.
     """
     lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
     split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
-    return {
-        "compression": "zstd",
-        "write_page_checksum": True,
-        "use_dictionary": ["shift"] if "shift" in schema.names else False,
-        "column_encoding": {"index": "DELTA_BINARY_PACKED", **split},
-    }
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=["shift"] if "shift" in schema.names else False,
+        column_encoding={"index": "DELTA_BINARY_PACKED", **split},
+    )
 
 
 def count_groups(path: Path, what: str = "logits file") -> int:
@@ -255,7 +254,7 @@ def _reading(path: Path, what: str, mend: str) -> Iterator[None]:
         ) from None
 
 
-def read_metadata(table: pa.Table) -> dict[str, Any]:
+def read_metadata(table: pa.Table) -> Facts:
     """Return the ``calgrid`` metadata of a table, {} if it has none."""
     raw = (table.schema.metadata or {}).get(METADATA_KEY)
     try:

@@ -3,10 +3,10 @@ papers. :meth:`calgrid.plan.plan.Plan.manifest` creates it.
 """
 
 from pathlib import Path, PurePosixPath
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from calgrid.storage.records import HIDDEN, Facts
-from calgrid.storage.specs import Key, NamedComponent
+from calgrid.storage.specs import JobSpec, Key, NamedComponent
 
 #: keys of a configuration that are of the machine on which it ran
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
@@ -110,7 +110,7 @@ class PlanFile(TypedDict):
     """
 
     manifest: Manifest
-    jobs: dict[str, Any]
+    jobs: dict[str, JobSpec]
     inputs: dict[str, PlannedInputs]
     code: dict[str, dict[str, str]]
     sources: dict[str, str]
@@ -122,7 +122,7 @@ def below_results(manifest: Facts, folder: str) -> PurePosixPath:
     return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
 
 
-def of_any_place(configuration: Facts) -> dict[str, Any]:
+def of_any_place(configuration: Facts) -> Facts:
     """The keys of a configuration that mean the same on every machine."""
     return {name: value for name, value in configuration.items() if name not in OF_THE_PLACE}
 

@@ -61,8 +61,8 @@ def write_record(path: Path, content: Facts, indent: int | None = 2) -> None:
     write_json(path, {**plain, CHECKSUM: digest_of(plain)}, indent)
 
 
-def read_record(path: Path, what: str = "record") -> dict[str, Any]:
-    """Read a file of :func:`write_record`, without the checksum.
+def read_record(path: Path, what: str = "record") -> Any:
+    """Read a file of :func:`write_record`, a JSON object, without the checksum.
 
     Raises
     ------

@@ -5,10 +5,10 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from calgrid.errors import ConfigError
 from calgrid.progress import Progress
@@ -123,7 +123,7 @@ def cache_file(room: str, key: str | bytes) -> Path | None:
     return Path(cache, "calgrid", room, f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json")
 
 
-def _read_kept(path: Path | None) -> dict[str, Any]:
+def _read_kept(path: Path | None) -> Mapping[str, object]:
     try:
         found = json.loads(path.read_bytes()) if path else {}
     except (OSError, ValueError):
@@ -219,6 +219,17 @@ def _regular(status: os.stat_result, path: str) -> os.stat_result:
     return status
 
 
-def record(path: Path, name: str) -> dict[str, Any]:
+class SourceRecord(TypedDict):
+    """A source file in a manifest, or a folder of so many ``files``; an unpacked archive has no
+    size.
+    """
+
+    path: str
+    size: NotRequired[int]
+    sha256: NotRequired[str]
+    files: NotRequired[int]
+
+
+def record(path: Path, name: str) -> SourceRecord:
     """Size and SHA-256 of a file, for a manifest; ``name`` is how the manifest calls it."""
     return {"path": name, "size": path.stat().st_size, "sha256": sha256_of(path)}

@@ -47,7 +47,8 @@ def write_frame(
     with replacing(path) as temporary:
         table = to_table(frame) if columns is None else as_table(frame, columns)
         table = table.replace_schema_metadata(_footer(metadata))
-        pq.write_table(table, temporary, **_options(table.schema))
+        with _writer(temporary, table.schema) as writer:
+            writer.write_table(table)
 
 
 def _footer(metadata: Facts | None) -> dict[bytes, str] | None:
@@ -60,13 +61,12 @@ def to_table(frame: pd.DataFrame) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Parquet options of a table: no dictionaries for floats, which rarely repeat."""
-    return {
-        "compression": "zstd",
-        "write_page_checksum": True,
-        "use_dictionary": [field.name for field in schema if not pa.types.is_floating(field.type)],
-    }
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writer of a table, without dictionaries of floats, which rarely repeat."""
+    repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return pq.ParquetWriter(
+        path, schema, compression="zstd", write_page_checksum=True, use_dictionary=repeated
+    )
 
 
 class TableWriter:
@@ -94,7 +94,7 @@ class TableWriter:
     def _flush(self) -> None:
         table = join(self._pieces)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, table.schema, **_options(table.schema))
+            self._writer = _writer(self._path, table.schema)
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._pieces = []
 

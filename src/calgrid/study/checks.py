@@ -188,7 +188,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             at = f"{where}.backbones for data set '{dataset}'"
             if size := cropped(shape and shape[1:], protocol, at):
                 height, width = size
-                check_image_size(found, height, width, at)
+                check_image_size(found.id, found.info, height, width, at)
     if not isinstance(protocol, TrainingProtocol):
         _check_ready_weights(grid, protocol, datasets, where)
     known = set().union(*map(datasets.families, grid.datasets))

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any
 
 from calgrid.class_names import as_names
 from calgrid.components import registry
@@ -51,7 +50,7 @@ class DatasetCatalog:
 
     def __init__(self, configured: Mapping[str, Options], data_root: str | None = None) -> None:
         self.configured, self.data_root = configured, data_root
-        self.options: dict[str, dict[str, Any]] = {}
+        self.options: dict[str, Options] = {}
         self._descriptions: dict[str, registry.Description] = {}
         #: data sets of the user's files
         self._of_files: set[str] = set()
@@ -221,7 +220,7 @@ class DatasetCatalog:
             given["image_size"] = like["image_shape"][1]
         if "val" not in entry:
             given.update(like.get("drawn_val", {}))
-        options = base.resolve({**given, **_options(entry)}, where=where)
+        options = dict(base.resolve({**given, **_options(entry)}, where=where))
         if "test" in entry and "test_size" in entry:
             raise ConfigError(
                 f"{where}: give either 'test' or 'test_size', the number of training rows to draw "
@@ -229,7 +228,13 @@ class DatasetCatalog:
             )
         if options["test_size"] is not None:
             options["test"] = []
+        for role in SOURCES:
+            _check_below(options[role], f"{where}.{role}")
+            options[role] = _normalised(options[role])
         _check_files(options, where)
+        for name_of_fact in ("mean", "std"):
+            if options[name_of_fact] is not None:
+                options[name_of_fact] = list(map(float, options[name_of_fact]))
         if options["classes"] is not None:
             options["classes"] = names = as_names(options["classes"])
             if names is None:
@@ -317,7 +322,7 @@ class DatasetCatalog:
         self,
         name: str,
         base: registry.Description,
-        options: dict[str, Any],
+        options: Options,
         info: Options,
     ) -> None:
         self.options[name] = options
@@ -351,7 +356,7 @@ def _is_kind(component: registry.Description) -> bool:
     return bool(component.info.get("configurable", False))
 
 
-def _options(entry: Options) -> dict[str, Any]:
+def _options(entry: Options) -> Options:
     """Options of the kind in an entry of the configuration."""
     return {
         key: value
@@ -379,11 +384,8 @@ def _normalised(paths: str | list[str] | None) -> str | list[str] | None:
     return paths and PurePosixPath(paths).as_posix()
 
 
-def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check options of all kinds of files, and convert paths, ``mean`` and ``std`` in place."""
-    for role in SOURCES:
-        _check_below(options[role], f"{where}.{role}")
-        options[role] = _normalised(options[role])
+def _check_files(options: Options, where: str) -> None:
+    """Check options of all kinds of files, whose paths are normalised."""
     for role in ("train", "test"):
         if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
             raise ConfigError(f"{where}.{role} must not be empty.")
@@ -406,9 +408,7 @@ def _check_files(options: dict[str, Any], where: str) -> None:
             "images."
         )
     for name in ("mean", "std"):
-        if (values := options[name]) is not None:
-            if len(values) != 3:
-                raise ConfigError(
-                    f"{where}.{name} must be three numbers, one per channel, got {values!r}."
-                )
-            options[name] = list(map(float, values))
+        if (values := options[name]) is not None and len(values) != 3:
+            raise ConfigError(
+                f"{where}.{name} must be three numbers, one per channel, got {values!r}."
+            )

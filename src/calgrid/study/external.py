@@ -59,11 +59,6 @@ def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> 
         return _of_calarena(name, entry, root, where)
     if isinstance(entry, OfStudy):
         return _of_study(name, entry, layout, where)
-    return _of_files(name, entry, root, where)
-
-
-def _of_files(name: str, entry: External, root: Path, where: str) -> list[ExternalRun]:
-    """A run of files of logits, or a run for each subset of the validation rows."""
     _check_files(entry, root, where)
     dataset = entry.dataset or name
     key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)

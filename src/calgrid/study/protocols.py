@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from calgrid.components import registry
 from calgrid.components.options import Options
@@ -73,7 +72,7 @@ class ProtocolCatalog:
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
 
-    def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
+    def _read(self, name: str, where: str, known: Iterable[str]) -> Options:
         if name not in self.files:
             raise unknown_id("protocol", name, known, where)
         return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
@@ -99,7 +98,7 @@ def described(protocol: Protocol) -> str:
     return ", ".join(parts)
 
 
-def merge(base: Options, change: Options) -> dict[str, Any]:
+def merge(base: Options, change: Options) -> Options:
     """Return ``base`` updated with ``change``; nested mappings are merged.
 
     A schedule with a name replaces that of ``base``: milestones and warm-up of another schedule do
@@ -181,7 +180,7 @@ def parts_of(pattern: str) -> set[str]:
     return set(re.findall(r"\{(.*?)\}", pattern))
 
 
-def training_options(protocol: Protocol) -> dict[str, Any]:
+def training_options(protocol: Protocol) -> Options:
     """Return the options that affect training, the same for a protocol as before it had the keys
     of which it makes no use.
     """
@@ -209,7 +208,7 @@ def second_stage_of(protocol: TrainingProtocol) -> TrainingProtocol:
     weights of a masked head.
     """
     first_alone = {"second_stage": None, "gpus": 1, "compile": False, "lookahead": None}
-    options = {**protocol.model_dump(), **first_alone}
+    options: Options = {**protocol.model_dump(), **first_alone}
     if protocol.second_stage is not None:
         options = merge(options, protocol.second_stage.model_dump(exclude_none=True))
     return TrainingProtocol.model_validate(options)

@@ -84,7 +84,7 @@ class ComponentCatalog:
             )
         return self.registered[self.variants.get(name, {}).get("base", name)]
 
-    def changes(self, name: str) -> dict[str, Any]:
+    def changes(self, name: str) -> Options:
         """Options that a variant changes; empty for a registered component."""
         variant = self.variants.get(name, {})
         return {option: value for option, value in variant.items() if option != "base"}
@@ -251,11 +251,12 @@ class MethodCatalog(ComponentCatalog):
         loss_options = self._options(loss, key._replace(method=""), reduction)
         return Method(key.method, base.id, options, self.base(loss).id, loss_options)
 
-    def _options(self, name: str, key: RunKey, reduction: str) -> dict[str, Any]:
+    def _options(self, name: str, key: RunKey, reduction: str) -> Options:
         """Options of component ``name`` in a run."""
         base = self.base(name)
-        values: dict[str, Any] = {"reduction": reduction} if base.kind == "loss" else {}
-        values.update(self.changes(name))
+        values = dict(self.changes(name))
+        if base.kind == "loss":
+            values.setdefault("reduction", reduction)
         for override in self.overrides:
             if applies(override.match, key):
                 # an override without a method applies to all components that have the

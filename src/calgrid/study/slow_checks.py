@@ -42,8 +42,8 @@ def check_all(study: Study) -> None:
     check_labels(study)
     check_outputs_of_weights(study)
     check_files_of_weights(study)
-    rows_of_banks(study)
-    check_external(study)
+    if study.external:
+        check_external(study)
     check_networks(study)
 
 

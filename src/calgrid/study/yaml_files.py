@@ -109,7 +109,7 @@ def _count(value: Any, known: dict[int, int | None]) -> int:
     return count
 
 
-def read_mapping(path: Path, what: str) -> dict[str, Any]:
+def read_mapping(path: Path, what: str) -> Options:
     """Read a YAML file whose top level is a mapping; see :func:`read_yaml`."""
     found = read_yaml(path, what)
     if not isinstance(found, dict):
@@ -134,17 +134,17 @@ def read_names(path: Path, what: str) -> list[str]:
     return names
 
 
-def read_configuration(path: Path) -> dict[str, Any]:
+def read_configuration(path: Path) -> Options:
     """Read a configuration; see :func:`read_yaml`."""
     return read_mapping(path, f"The configuration {path}")
 
 
-def with_plugins(config: Options, file: Path) -> dict[str, Any]:
+def with_plugins(config: Options, file: Path) -> Options:
     """The configuration in which plugins that are not in the working directory, but beside its
     file, have their paths there: relative ones, the same for each process of a call.
     """
     if not isinstance(config.get("plugins"), list):
-        return dict(config)
+        return config
     folders = list(config["plugins"])
     for number, folder in enumerate(folders):
         beside = file.parent / str(folder)
@@ -158,7 +158,7 @@ def here_or_ours(path: str, home: Path) -> Path:
     return Path(path) if Path(path).exists() else home / path
 
 
-def with_include(config: Options, home: Path) -> dict[str, Any]:
+def with_include(config: Options, home: Path) -> Options:
     """The configuration with the entries of the file in ``include``; its own replace those of the
     same name.
 

@@ -7,13 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from calgrid.errors import ConfigError
 from calgrid.progress import log
 from calgrid.storage import provenance
+from calgrid.storage.records import Facts
 
 #: device file of NVIDIA's driver
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -191,7 +191,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
     }
 
 
-def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) -> dict[str, Any]:
+def run_record(spec: Mapping[str, object], seconds: float, device: torch.device) -> Facts:
     """Return the record of a job with a network: configuration, environment, time, memory."""
     return {
         "spec": dict(spec),

@@ -10,11 +10,14 @@ from torch import nn
 from typing_extensions import TypeVar
 
 from calgrid.backbones.base import Backbone, Network
+from calgrid.components.options import Options
 from calgrid.components.registry import set_options
 from calgrid.losses.base import Loss
 from calgrid.training.data import Batch, DeviceImages, Split
 
 State = Mapping[str, torch.Tensor]
+#: state of a procedure by name
+Values = Mapping[str, torch.Tensor | float]
 #: network of a procedure: the backbone, unless it adds something to it
 Model = TypeVar("Model", bound=Network, default=Backbone)
 
@@ -53,7 +56,7 @@ class Procedure(Generic[Model]):
     resumed : attributes, tensors or numbers, that an interrupted run saves and restores.
     """
 
-    registered: Mapping[str, Any] = {}
+    registered: ClassVar[Options] = {}
     resumed: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **options: Any) -> None:
@@ -161,18 +164,18 @@ class Procedure(Generic[Model]):
         """Penultimate features (B, d): precomputed ones of the batch, or those of the network."""
         return model.features(batch.images) if batch.features is None else batch.features
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """State for predictions, saved with every checkpoint: tensors and numbers."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Values) -> None:
         """Restore the state of :meth:`state_dict`."""
 
-    def resume_state(self) -> dict[str, Any]:
+    def resume_state(self) -> Values:
         """Additional state for resuming: tensors and numbers."""
         return {name: getattr(self, name) for name in self.resumed}
 
-    def load_resume_state(self, state: Mapping[str, Any]) -> None:
+    def load_resume_state(self, state: Values) -> None:
         """Restore the state of :meth:`resume_state`."""
         for name, value in state.items():
             if isinstance(value, torch.Tensor):

@@ -3,11 +3,11 @@
 Invalid values raise ConfigError, with one sentence; see :mod:`calgrid.components.validation`.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from calgrid.components.options import Options
 from calgrid.components.validation import Distinct, Model
 from calgrid.storage.specs import Views
 
@@ -379,7 +379,7 @@ class TrainingProtocol(Protocol):
     )
 
 
-def read_protocol(options: Mapping[str, Any]) -> Protocol:
+def read_protocol(options: Options) -> Protocol:
     """Return the protocol of a job from its specification."""
     trained = options["weights"] == "trained"
     return (TrainingProtocol if trained else Protocol).model_validate(options)

@@ -55,7 +55,7 @@ class TrainingState:
     step: int = 0
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, torch.Tensor | int]] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
     chosen: dict[str, States] = field(default_factory=dict)
     seconds: float = 0.0
@@ -480,7 +480,7 @@ def build_optimizer(
     """
     lr, weight_decay, factor = options.lr, options.weight_decay, options.norm_bias_factor
     apart = {id(bias) for bias in norm_biases} if factor != 1 else set()
-    groups: list[dict[str, Any]] = [
+    groups: list[dict[str, object]] = [
         {"params": [each for each in parameters if id(each) not in apart], "factor": 1.0}
     ]
     if faster := [each for each in parameters if id(each) in apart]:
