@@ -53,9 +53,10 @@ def test_text_says_which_is_better_and_by_which_metric(succeeds, two):
     lines = {line.split()[0]: line for line in done.out.splitlines() if line[:1].strip()}
     rows = {line.split()[0]: line for line in done.out.splitlines() if "  " in line}
     assert rows["nll"].endswith("worse")
-    assert rows["accuracy"].endswith("tie (1.2 points of accuracy would have been found)")
+    assert rows["accuracy"].endswith("  tie")
+    assert lines["tie:"] == "tie: 1.2 points of accuracy would have been found"
     assert rows["mce"].endswith("worse")
-    assert "sharp - soft  (seeds: 1; interval and verdict: these networks only, " in done.out
+    assert "sharp - soft (seeds: 1; interval and verdict: these networks only, " in done.out
     assert lines["mce:"] == "mce: the verdict is that of squared_ce, which has no bias."
     assert rows["cece"].endswith("worse")
     assert lines["brier_calibration:"] == "brier_calibration: no verdict; it has no test."
@@ -68,7 +69,7 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
     assert "give files of several seeds, or --networks" in calgrid(*asked).out
     asked.append("--networks")
     done = calgrid(*asked)
-    assert "tie (12 % of squared_ce would have been found)" in done.out  # 0.0114 ** 0.5
+    assert "tie: 12 % of squared_ce would have been found" in done.out  # 0.0114 ** 0.5
     (row,) = json.loads(calgrid(*asked, "--json").out)["differences"]
     root = 100 * math.copysign(abs(row["difference"]) ** 0.5, row["difference"])
     (line,) = [line for line in done.out.splitlines() if line.startswith("squared_ce (%)")]

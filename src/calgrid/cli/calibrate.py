@@ -48,7 +48,7 @@ LOG_FLOOR = -1e4
 CSV = ".csv"
 #: metrics before and after
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq", "cece", "mce")
-#: metrics of a ranking, in addition to the difference in the ranking metric
+#: metrics of a ranking, in addition to that which ranks
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
 
@@ -329,26 +329,30 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
 def _ranking_text(
     ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, options: argparse.Namespace
 ) -> str:
-    """Return the ranking as a table, the best first, with the choice and calibrators left out."""
+    """Return the ranking as two tables of 80 columns, the best first: differences to the reference,
+    and further metrics; with the choice and calibrators left out.
+    """
     rank_by = options.rank_by or NLL
     marked = [entry.id + ("" if entry.converged else UNCONVERGED) for entry in ranking]
-    width = max(map(len, marked)) + 2
-    shown = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
-    title = f"{rank_by} - {reference(ranking).id} [interval]"
-    names = "".join(f"{name:>14s}" for name in shown)
+    width = max(map(len, marked))
+    others = [name for name in RANKING_SHOWN if name != rank_by]
     lines = [
         _choice_text(ranking, rank_by),
         f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
         f"fit data.",
-        f"{'':5s}{'':{width}s}{title:>34s}{names}{'changed':>9s}{'s/fit':>10s}",
+        f"{rank_by:>{width + 13}s}{'difference [interval]':>30s}{'changed':>8s}{'s/fit':>8s}",
     ]
+    further = [" " * width + "".join(f"{name:>{_width(name)}s}" for name in others)]
     for place, (entry, shown_name) in enumerate(zip(ranking, marked, strict=True), start=1):
-        difference = f"{entry.difference.value:+.5f} {interval_text(entry.difference, '+'):>23s}"
-        scores = "".join(f"{entry.scores[name].value:>14.5f}" for name in shown)
+        difference = f"{entry.difference.value:+.5f} {interval_text(entry.difference, '+'):>20s}"
         lines.append(
-            f"{place:>3d}  {shown_name:{width}s}{difference if entry.verdict else 'reference':>34s}"
-            f"{scores}{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
+            f"{place:>2d}  {shown_name:{width}s}{entry.scores[rank_by].value:>9.5f}"
+            f"{difference if entry.verdict else 'reference':>30s}{100 * entry.changed:>7.2f}%"
+            f"{entry.seconds:>8.3f}"
         )
+        scores = (f"{entry.scores[name].value:>{_width(name)}.5f}" for name in others)
+        further.append(f"{shown_name:{width}s}{''.join(scores)}")
+    lines += ["", *further, ""]
     if not all(entry.converged for entry in ranking):
         lines.append(f"{UNCONVERGED} a fit stopped before it converged; its scores may be better.")
     lines.append(
@@ -356,6 +360,11 @@ def _ranking_text(
     )
     lines += left_out_lines(refused)
     return "\n".join(lines) + "\n\n"
+
+
+def _width(metric: str) -> int:
+    """Columns of a metric of a ranking: six of them and the longest name take 80."""
+    return max(len(metric) + 1, 9)
 
 
 def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:

@@ -117,21 +117,16 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
 
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
-    lines = [
-        f"Paired on {count(n_samples, 'test sample')}; sd test: over resamples of them, sd seed: "
-        "over seeds."
-    ]
+    lines = [f"Paired on {count(n_samples, 'test sample')}."]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
         scope = "over test samples and seeds"
         if seeds == 1:
             scope = "these networks only, over test samples but not seeds"
-        lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {scope})")
-        lines.append(
-            f"{'':22s}{'difference':>10s}  {'95 % interval':22s}{'sd test':>10s}{'sd seed':>10s}"
-            f"{'Holm p':>9s}  verdict"
-        )
+        lines.append(f"\n{method} - {against} (seeds: {seeds}; interval and verdict: {scope})")
+        lines.append(f"{'':24s}{'difference':>10s}  {'95 % interval':21s}{'Holm p':>9s}  verdict")
         lines += map(_line, rows.itertuples())
+        lines += _limits(list(rows.itertuples()))
     if frame["metric"].map(is_square).any():
         lines.append("\nSquared errors are shown as their root, with the sign of the difference.")
     by = frame[(frame["decided_by"] != frame["metric"]) & (frame["decided_by"] != "")]
@@ -170,25 +165,24 @@ def _line(row: Any) -> str:
         for value in (row.difference, row.ci_low, row.ci_high)
     )
     interval = "" if math.isnan(row.ci_low) else f"[{low}, {high}]"
-    # the root of a deviation is no deviation of the root
-    deviations = [math.nan] * 2 if is_square(row.metric) else [row.std_test, row.std_seed]
-    test, seeds = (
-        "" if math.isnan(value) else format_metric(row.metric, value) for value in deviations
-    )
     p = "" if math.isnan(row.p_holm) else p_value(row.p_holm)
-    return (
-        f"{label:22s}{difference:>10s}  {interval:22s}{test:>10s}{seeds:>10s}{p:>9s}  "
-        f"{_verdict(row)}"
-    )
-
-
-def _verdict(row: Any) -> str:
-    """``better`` in green, ``worse`` in red, and what a tie could have found."""
-    if row.verdict == TIE and not math.isnan(row.detectable):
-        return f"{TIE} ({size(row.metric, row.detectable)} of {row.metric} would have been found)"
-    if row.verdict == EQUIVALENT:
-        margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
-        return f"{EQUIVALENT} (margin {margin} of {row.decided_by})"
+    colour = None
     if row.verdict in FOUND:
-        return coloured(row.verdict, "green" if row.verdict == BETTER else "red", sys.stdout)
-    return str(row.verdict)
+        colour = "green" if row.verdict == BETTER else "red"
+    verdict = coloured(row.verdict, colour, sys.stdout)
+    return f"{label:24s}{difference:>10s}  {interval:21s}{p:>9s}  {verdict}"
+
+
+def _limits(rows: Sequence[Any]) -> list[str]:
+    """What ties could have found, and the margins of what is equivalent."""
+    ties, margins = [], []
+    for row in rows:
+        if row.verdict == TIE and not math.isnan(row.detectable):
+            ties.append(f"{size(row.metric, row.detectable)} of {row.metric}")
+        if row.verdict == EQUIVALENT:
+            margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
+            margins.append(f"{margin} of {row.decided_by}")
+    lines = [f"{TIE}: {', '.join(ties)} would have been found"] if ties else []
+    if margins:
+        lines.append(f"{EQUIVALENT}: within {', '.join(dict.fromkeys(margins))}")
+    return lines

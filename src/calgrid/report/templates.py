@@ -32,7 +32,7 @@ def _code(sentence: str) -> Markup:
 
 #: a space in front of a unit or p-value, after a sign, and within an interval
 TOGETHER = re.compile(
-    r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)|(?<=\d;) (?=[\d<])"
+    r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)"
     r"|(?<=tie,) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
 )
 
