@@ -35,7 +35,8 @@ class MatrixScaling(MatrixScalingOdir):
     diagonal = LEAST_RIDGE
 
     def __init__(self) -> None:
-        super().__init__(strength=LEAST_RIDGE)
+        super().__init__()
+        self.strength = LEAST_RIDGE
 
     def _is_exact(self, n_samples: int, n_classes: int) -> bool:
         is_small = n_samples * n_classes**2 <= DOUBLE
