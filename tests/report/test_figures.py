@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -422,9 +422,10 @@ def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(bu
         "published_networks/figure.py",
     ],
 )
-def test_pictures_of_the_documents_are_what_their_commands_draw(command, tmp_path):
+def test_pictures_of_the_documents_are_what_their_commands_draw(command, tmp_path, monkeypatch):
     script = Path(__file__).parents[2] / "docs" / command
-    subprocess.run([sys.executable, script, tmp_path], check=True)
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
     drawn = list(tmp_path.iterdir())
     assert drawn
     for path in drawn:

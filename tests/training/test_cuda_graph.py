@@ -22,6 +22,9 @@ from calgrid.training.protocol import TrainingProtocol
 CUDA = torch.device("cuda")
 #: four batches and a smaller one in each of three epochs
 SETTINGS = {"batch_size": 9, "head_dropout": 0.2}
+#: without state, and each with a state; a loss without state that waits for the device is found by
+#: tests/procedures/test_other_device.py
+LOSSES = ("ce", "adafocal", "cals_alm", "crl", "fedlas_ls", "fedlas_mbls")
 #: settings without a graph of steps
 FORBIDS = {"deterministic": True, "gpus": 2, "procedure": "mit_l"}
 CAPABLE = [
@@ -54,8 +57,10 @@ def start(prepared, make_spec, tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("loss", registry.descriptions("loss"))
-def test_a_training_of_any_loss_is_that_without_a_graph(loss, start, monkeypatch):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_training_of_a_loss_with_or_without_state_is_that_without_a_graph(
+    loss, start, monkeypatch
+):
     averages = {"checkpoints": ["best", "last", "ema", "swa"]}
     plain = finished(start(loss, graph=False, **averages))
     with graphs(monkeypatch) as made:
