@@ -6,9 +6,10 @@ from tests.jobs.small import HOME, predicted, small_study, trained
 
 from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
-from calgrid.jobs.probe import probe
+from calgrid.jobs.probe import run as run_probe
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
+from calgrid.storage.kinds import Call
+from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.study.study import Study
 
@@ -48,7 +49,8 @@ def test_train_predict_and_probe_give_the_bytes_that_they_give_on_arrays(tmp_pat
         model = trained(plan, data, out, KEY)
         predicted(plan, data, out, KEY)
         spec = plan.probe(KEY, "prototypes").spec
-        probe(spec, model, data / "own", out / "prototypes", device="cpu")
+        reads = model, data / "own" / MANIFEST
+        run_probe(Call(spec, out / "prototypes", reads, device="cpu"))
         logits = "predict/logits"
         files = (
             f"{logits}/last/test.parquet",

@@ -11,12 +11,14 @@ from tests.metrics.cases import softmax
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError
 from calgrid.jobs.calibrate import calibrate
-from calgrid.jobs.ensemble import ensemble, mean_prediction
+from calgrid.jobs.ensemble import mean_prediction
+from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.metrics import evaluate
 from calgrid.metrics.table import OOD_NETWORK
 from calgrid.plan.plan import Plan
+from calgrid.storage.kinds import Call
 from calgrid.storage.logits import read_logits, write_logits
-from calgrid.storage.records import FILES, listed, read_record, write_record
+from calgrid.storage.records import FILES, PREDICT, listed, read_record, write_record
 from calgrid.storage.tables import read_frame
 from calgrid.study.runs import ensemble_name
 from calgrid.study.study import Study
@@ -95,8 +97,10 @@ def members(data, tmp_path_factory):
 def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_path):
     plan, folders = members
     key = CE._replace(method="ens2(ce)", seed=1)
-    assert ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
-    assert not ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
+    pool(plan.ensemble(key).spec, folders, tmp_path / "out")
+    made = (tmp_path / "out/predict.json").stat().st_mtime_ns
+    pool(plan.ensemble(key).spec, folders, tmp_path / "out")  # it is there already
+    assert (tmp_path / "out/predict.json").stat().st_mtime_ns == made
     names = [path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.parquet")]
     assert len(names) == len(plan.study.trained[CE].checkpoints) * (
         2 + len(plan.study.evaluations[key].families)
@@ -113,7 +117,7 @@ def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_pa
 def test_members_may_be_calibrated_before(members, tmp_path):
     plan, folders = members
     key = CE._replace(method="ens2(ce,ts)", seed=1)
-    ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
+    pool(plan.ensemble(key).spec, folders, tmp_path / "out")
     calibrated = []
     for folder in folders:
         val, test = (
@@ -128,7 +132,7 @@ def test_members_may_be_calibrated_before(members, tmp_path):
 def test_pooled_probabilities_are_scored_out_of_distribution_without_energy(members, tmp_path):
     plan, folders = members
     key = CE._replace(method="ens2(ce)", seed=1)
-    ensemble(plan.ensemble(key).spec, folders, tmp_path / "predict")
+    pool(plan.ensemble(key).spec, folders, tmp_path / "predict")
     calibrate(plan.calibrate(key).spec, tmp_path / "predict", tmp_path / "part")
     rows = read_frame(tmp_path / "part/metrics.parquet").query("split == 'ood'")
     assert {"auroc", "auroc_entropy"} <= {*rows["metric"]}
@@ -138,12 +142,16 @@ def test_pooled_probabilities_are_scored_out_of_distribution_without_energy(memb
 def test_an_ensemble_of_one_is_its_member(members, tmp_path):
     plan, folders = members
     single = plan.ensemble(CE._replace(method="ens1(ce)", seed=1))
-    ensemble(single.spec, folders[:1], tmp_path / "out")
+    pool(single.spec, folders[:1], tmp_path / "out")
     pooled, member = (
         read_logits(folder / "logits/last/test.parquet").logits.astype(float)
         for folder in (tmp_path / "out", folders[0])
     )
     np.testing.assert_allclose(softmax(pooled), softmax(member), atol=1e-6)
+
+
+def pool(spec, folders, out):
+    run_ensemble(Call(spec, out, tuple(folder / PREDICT for folder in folders)))
 
 
 def changed(folder, out, change):
@@ -167,7 +175,7 @@ def test_members_with_other_rows_or_another_order_of_classes_are_refused(
 
     other = changed(folders[1], tmp_path / "other", turned)
     with refuses(DataError, "The rows of test in ", "must share their images"):
-        ensemble(spec, [folders[0], other], tmp_path / "out")
+        pool(spec, [folders[0], other], tmp_path / "out")
 
     def named(names):
         return lambda data: replace(data, metadata={**data.metadata, "classes": names})
@@ -176,7 +184,7 @@ def test_members_with_other_rows_or_another_order_of_classes_are_refused(
     first = changed(folders[0], tmp_path / "first", named(names))
     second = changed(folders[1], tmp_path / "second", named(names[::-1]))
     with refuses(DataError, f"{second} has the classes of {first} in another order (class 0 is"):
-        ensemble(spec, [first, second], tmp_path / "out")
+        pool(spec, [first, second], tmp_path / "out")
 
 
 def test_groups_are_disjoint_and_numbered(members):

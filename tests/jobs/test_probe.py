@@ -13,9 +13,10 @@ from tests.jobs.small import CE, HOME, key, predicted, small_study, trained
 
 from calgrid.components import registry
 from calgrid.errors import StateError
-from calgrid.jobs.probe import probe
+from calgrid.jobs.probe import run as run_probe
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import PROBE_TABLE
+from calgrid.storage.kinds import Call
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
 from calgrid.study.study import Study
@@ -56,7 +57,7 @@ def run(run, probing, data):
 def measure(plan, data, out, name, method="ce"):
     model = out / "train/model.safetensors"
     spec = plan.probe(key(method), name).spec
-    return probe(spec, model, data / "digits", out / name, device="cpu")
+    run_probe(Call(spec, out / name, (model, data / "digits" / MANIFEST), device="cpu"))
 
 
 def table_of(run, plan, name):
@@ -85,11 +86,13 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
 
 @pytest.mark.parametrize("name", PROBES)
 def test_measuring_again_gives_the_same_bytes(run, probing, data, name):
-    path = run / name / PROBE_TABLE
-    before = path.read_bytes()
-    assert not measure(probing, data, run, name)
-    (run / name / "probe.json").unlink()
-    assert measure(probing, data, run, name)
+    path, record = run / name / PROBE_TABLE, run / name / "probe.json"
+    before, made = path.read_bytes(), record.stat().st_mtime_ns
+    measure(probing, data, run, name)
+    assert record.stat().st_mtime_ns == made  # it is there already
+    record.unlink()
+    measure(probing, data, run, name)
+    assert record.is_file()
     assert path.read_bytes() == before
 
 
@@ -142,7 +145,6 @@ def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path
 def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, data, tmp_path):
     spec = {**probing.probe(CE, "angles").spec, "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="0000000000000000"):
-        probe(
-            spec, run / "train/model.safetensors", data / "digits", tmp_path / "out", device="cpu"
-        )
+        reads = run / "train/model.safetensors", data / "digits" / MANIFEST
+        run_probe(Call(spec, tmp_path / "out", reads, device="cpu"))
     assert not (tmp_path / "out").exists()

@@ -21,13 +21,14 @@ from calgrid.cli.study_of import read_study
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
-from calgrid.jobs.ensemble import ensemble
+from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.jobs.import_logits import import_run
 from calgrid.logits.bank import opened
 from calgrid.plan.plan import Plan
+from calgrid.storage.kinds import Call
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
-from calgrid.storage.records import digest_of, write_record
+from calgrid.storage.records import PREDICT, digest_of, write_record
 from calgrid.study.slow_checks import check_external, rows_of_banks
 from calgrid.study.study import Study
 
@@ -64,7 +65,8 @@ def run_study(home, name, external, **configuration):
     for key, made in study.ensembles.items():
         predicted = Path(plan.predicted(key).folder)
         members = [Path(plan.predicted(member).folder) for member in made.members]
-        ensemble(plan.ensemble(key).spec, members, predicted)
+        reads = tuple(member / PREDICT for member in members)
+        run_ensemble(Call(plan.ensemble(key).spec, predicted, reads))
         calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
     aggregate(plan.manifest(), Path(plan.stage("aggregate").result))
     later_stages(Path(study.layout.file("")))

@@ -14,7 +14,6 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
@@ -30,25 +29,25 @@ Prediction = Callable[[NDArray[Any]], Array]
 SHARED = ("index", "label", "shift", "severity")
 
 
-def ensemble(
-    spec: EnsembleSpec, folders: Sequence[Path], out: Path, given: Inputs = NOTHING
-) -> bool:
-    """Write the pooled logits of all splits and shift families; return False if they were there.
+def run(call: Call) -> None:
+    """Write the pooled logits of all splits and shift families.
 
-    ``folders`` are those of the members' logits, in the order of the specification. Probabilities
-    (``pool: probability``) and calibrated probabilities (``calibrated``) are averaged and written
-    as ln p in float32; ``logit`` averages logits.
+    The job reads the records of the members' logits, in the order of the specification.
+    Probabilities (``pool: probability``) and calibrated probabilities (``calibrated``) are averaged
+    and written as ln p in float32; ``logit`` averages logits.
 
     Raises
     ------
     DataError : members differ in their rows, or in the order of their classes.
     """
+    spec: EnsembleSpec = call.spec
+    folders = [path.parent for path in call.reads]
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
     read = {}
     for record in records:
         read[record.root] = {name: record.sha256(name) for name in names}
-    inputs = given.of(read)
+    inputs = call.given.of(read)
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
@@ -65,7 +64,7 @@ def ensemble(
                 write_logits(folder / logits_file(checkpoint, name), pooled)
         return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
-    return make_result(out, PREDICT, spec["fingerprint"], names, produce, inputs=inputs)
+    make_result(call.out, PREDICT, spec["fingerprint"], names, produce, inputs=inputs)
 
 
 def _prediction(spec: EnsembleSpec, folder: Path, checkpoint: str, member: Any) -> Prediction:
@@ -136,8 +135,3 @@ def mean_prediction(predictions: Sequence[Array], pool: str) -> NDArray[np.float
     mean = np.mean(predictions, axis=0)
     logits = mean if pool == "logit" else logits_from_probabilities(mean)
     return logits.astype(np.float32)
-
-
-def run(call: Call) -> None:
-    """Pool the predictions of a job."""
-    ensemble(call.spec, [path.parent for path in call.reads], call.out, call.given)

@@ -10,7 +10,6 @@ from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
@@ -21,28 +20,21 @@ from calgrid.training import environment
 from calgrid.training.protocol import read_protocol
 
 
-def probe(
-    spec: ProbeSpec,
-    model: Path,
-    data: Path,
-    out: Path,
-    *,
-    given: Inputs = NOTHING,
-    device: str = "auto",
-    threads: int = 1,
-) -> bool:
-    """Measure a trained run with a probe; return False if another process had already written the
-    same table.
+def run(call: Call) -> None:
+    """Measure a trained run with a probe.
 
-    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``.
+    The job reads ``model.safetensors`` of the run, whose fingerprint its specification has, and the
+    manifest of its data set.
     """
-    where = environment.choose_device(device)
+    spec: ProbeSpec = call.spec
+    model, data = call.reads[0], call.reads[1].parent
+    where = environment.choose_device(call.device)
     digest = model_digest(model)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
-    environment.prepare(where, threads, trained["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
-    inputs = given.of({model.parent: {MODEL: digest}, data: {MANIFEST: prepared.digest}})
+    environment.prepare(where, call.threads, trained["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=call.threads)
+    inputs = call.given.of({model.parent: {MODEL: digest}, data: {MANIFEST: prepared.digest}})
     chosen = spec["probe"]
     measurement = load("probe", chosen["id"])(**chosen["options"])
     clock = environment.clock(where)
@@ -76,18 +68,4 @@ def probe(
         write_frame(folder / PROBE_TABLE, pd.concat(parts, ignore_index=True), footer)
         return environment.run_record(spec, clock() - begin, where)
 
-    return make_result(out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)
-
-
-def run(call: Call) -> None:
-    """Measure the run of a job."""
-    model, data = call.reads
-    probe(
-        call.spec,
-        model,
-        data.parent,
-        call.out,
-        given=call.given,
-        device=call.device,
-        threads=call.threads,
-    )
+    make_result(call.out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)

@@ -6,6 +6,7 @@
 import hashlib
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class Bank:
             return self._archive.read(name) if self._archive else (self.path / name).read_bytes()
         except (KeyError, FileNotFoundError):
             raise self._damaged(name, "it is missing") from None
-        except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise self._damaged(name, str(error)) from None
 
     def _damaged(self, name: str, reason: str) -> DataError:
