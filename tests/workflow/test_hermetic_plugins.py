@@ -53,19 +53,6 @@ HIDDEN = {
         "code/mine/calibrators/_rule.py",
         "FileNotFound",
     ),
-    "a module that is executed": (
-        "import runpy\n"
-        "FACTOR = runpy.run_path(str(Path(__file__).with_name('_rule.py')))['FACTOR']",
-        "code/mine/calibrators/_rule.py",
-        "FileNotFound",
-    ),
-    "a module by its path": (
-        "from importlib import util\n"
-        "spec = util.spec_from_file_location('r', Path(__file__).with_name('_rule.py'))\n"
-        "rule = util.module_from_spec(spec)\nspec.loader.exec_module(rule)\nFACTOR = rule.FACTOR",
-        "code/mine/calibrators/_rule.py",
-        "FileNotFound",
-    ),
     "a hidden file": (
         "exec(Path(__file__).with_name('.rule').read_text())",
         "code/mine/calibrators/.rule",
