@@ -75,3 +75,10 @@ def test_the_report_fits_the_screen_without_errors(page, tmp_path, width):
     assert found["errors"] == []
     assert found["clientWidth"] == width
     assert found["scrollWidth"] == width
+
+
+def test_nothing_sticks_out_of_a_printed_page(page, tmp_path):
+    """Else a browser shrinks the text of all pages: A4 without its margins has 733 pixels."""
+    printed = tmp_path / "printed.html"
+    printed.write_text(page.read_text().replace("@media print", "@media all"))
+    assert shown(printed, 733, tmp_path)["scrollWidth"] == 733

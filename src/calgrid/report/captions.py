@@ -21,8 +21,8 @@ DAGGER = (
     "calibrators are fitted on the same data."
 )
 BEST_CALIBRATOR = (
-    "Bold: best calibrator of each method and column, among those that keep the method's best "
-    "accuracy within 1 point."
+    "Bold: best calibrator of each network and column, among those that keep its best accuracy "
+    "within 1 point."
 )
 TIES = (
     "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "

@@ -30,13 +30,10 @@ def _code(sentence: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_unbroken(sentence)))))
 
 
-#: a space in front of a unit or p-value, after a sign, and within an interval
-TOGETHER = re.compile(
-    r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)"
-    r"|(?<=tie,) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
-)
+#: a space in front of a unit or p-value, and after a sign
+TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)")
 
 
 def _unbroken(words: str) -> str:
-    """Keep numbers that belong together, or to a unit, in one line."""
+    """Keep numbers and their signs and units in one line; intervals may be broken on paper."""
     return TOGETHER.sub("\N{NO-BREAK SPACE}", words)
