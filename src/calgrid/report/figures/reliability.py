@@ -60,8 +60,8 @@ def caption(frame: FigureData) -> str:
         f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
         f"of a bin; grey: its {100 * LEVEL:g} % interval over images (Wilson); hatched: gap to its "
         "mean confidence; dashed: perfect calibration. Below, the density of the confidences. "
-        f"Numbers{' are means over seeds' if seeds > 1 else ''}: accuracy, ECE, the expected ECE of "
-        "a perfectly calibrated network (null), NLL."
+        f"Numbers{' are means over seeds' if seeds > 1 else ''}: accuracy, ECE, the expected ECE "
+        "of a perfectly calibrated network (null), NLL."
     )
 
 
