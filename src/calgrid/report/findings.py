@@ -196,16 +196,18 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     cases = []
     for entry in data.fit_warnings:
         if setting_of(entry) == group[:3]:
-            said = _ranges(entry["texts"])
-            cases.append(f"{code(entry['calibrator'])} {entry['warned']} of {entry['fits']} {said}")
+            share = "" if data.is_single else f" {entry['warned']} of {entry['fits']}"
+            said = _ranges(entry["texts"], named=not data.is_single)
+            cases.append(f"{code(entry['calibrator'])}{share} {said}")
     return _listing(
         "Warning: fits that stopped at a bound or an end of a grid, or did not converge", cases
     )
 
 
-def _ranges(texts: Mapping[str, Sequence[str]]) -> str:
+def _ranges(texts: Mapping[str, Sequence[str]], named: bool) -> str:
     """Warnings (text -> runs), of which those that differ in numbers alone are one, with the range
-    of each number: ``(4.40 to 13.00 % are at the bound; ce 1 and ls 2)``.
+    of each number, and the runs if they are to be named: ``(4.40 to 13.00 % are at the bound: ce 1
+    and ls 2)``.
     """
     alike: dict[str, list[str]] = {}
     for words in texts:
@@ -218,7 +220,8 @@ def _ranges(texts: Mapping[str, Sequence[str]]) -> str:
         ranged = first + "".join(span + word for span, word in zip(spans, parts, strict=True))
         runs = list(dict.fromkeys(run for words in same for run in texts[words]))
         shown = runs if len(runs) <= FEW else [*runs[: FEW - 1], f"{len(runs) - FEW + 1} more"]
-        said.append(f"{ranged.removesuffix('.')}: {text.listed(shown)}")
+        of_runs = f": {text.listed(shown)}" if named else ""
+        said.append(f"{ranged.removesuffix('.')}{of_runs}")
     return f"({'; '.join(said)})"
 
 
