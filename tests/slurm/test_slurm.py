@@ -29,7 +29,9 @@ SITE = (
     "predict:gres=gpu:1",
 )
 LONG_RUNS = "results/runs/long/digits/resnet8"
-PREDICTIONS = ("--until", "predict")
+#: tables, figures and report are processes of a second that differ in nothing from aggregate
+SCORES = ("--until", "aggregate")
+TRAININGS = ("--until", "train")
 #: a resume state ten times a second
 OFTEN = {"CALGRID_RESUME_SECONDS": "0.1"}
 
@@ -64,7 +66,7 @@ def planned(new_grid):
 @pytest.fixture(scope="module")
 def finished(cluster, planned):
     grid, _ = planned
-    ended = grid.start(*SITE).wait(timeout=1500)
+    ended = grid.start(*SITE, *SCORES).wait(timeout=1500)
     assert ended == 0, grid.log() + cluster.logs()
     return grid
 
@@ -105,14 +107,14 @@ def test_no_row_is_lost_or_doubled(finished):
 
 
 def test_nothing_is_left_to_do(finished):
-    assert finished.plan() == set()
-    assert finished.plan("tiny.yaml", "--profile", "slurm") == set()
+    assert finished.plan("tiny.yaml", *SCORES) == set()
+    assert finished.plan("tiny.yaml", "--profile", "slurm", *SCORES) == set()
 
 
 def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(finished, cluster):
     gpu = "gres:gpu:1"
     asked = {"train": {"TresPerJob": gpu}, "predict": {"TresPerNode": gpu}}
-    for rule in (*asked, "calibrate", "aggregate", "report"):
+    for rule in (*asked, "calibrate", "aggregate"):
         jobs = completed(cluster, rule)
         assert jobs
         for job in jobs:
@@ -273,7 +275,7 @@ def reference(tmp_path_factory):
     """The same grid on this machine without SLURM."""
     undisturbed = Repository(tmp_path_factory.mktemp("undisturbed"))
     undisturbed.configure(LONG)
-    undisturbed.run("tiny.yaml", *PREDICTIONS)
+    undisturbed.run("tiny.yaml", *TRAININGS)
     return undisturbed
 
 
@@ -281,7 +283,7 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     grid = new_grid()
     grid.configure(LONG)
     ce, mbls = (Run(grid, cluster, method) for method in METHODS)
-    first = grid.start(*PREDICTIONS, "--retries", "2", **OFTEN)
+    first = grid.start(*TRAININGS, "--retries", "2", **OFTEN)
     for event, run in [
         (cancel, ce),
         (preempt, mbls),
@@ -295,7 +297,7 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
         first.kill()
         first.wait()
         wait_for(lambda: list(mbls.folder.glob("train-*/train.json")), "the end of mbls")
-        second = grid.start(*PREDICTIONS, **OFTEN)
+        second = grid.start(*TRAININGS, **OFTEN)
         refusal = f"is being written by process {ce.writer()}"
         wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
         assert f"SLURM job {orphan['JobId']}" in ce.log()
