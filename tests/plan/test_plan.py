@@ -116,6 +116,17 @@ def test_runs_of_a_seed_share_a_draw_of_validation_images_and_all_share_shifted_
     }
 
 
+def test_a_job_depends_on_all_jobs_whose_results_it_reads_also_if_its_specification_does_not(plan):
+    made = plan({"methods": ["ce", "mbls"]})
+    key, *others = made.study.runs
+    modules = ["calgrid.jobs.probe"]
+    found = {
+        made._job("probe", key, {"key": None, "fingerprint": ""}, modules, above=above).fingerprint
+        for above in ([], [made.train(key)], [made.train(others[0])])
+    }
+    assert len(found) == 3
+
+
 def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):
     grids = [{"calibrators": ["smart"], "calibrator_seeds": seeds} for seeds in ([1, 2], [2, 1])]
     assert fingerprints(grids[0]) == fingerprints(grids[1])

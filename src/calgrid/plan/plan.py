@@ -318,7 +318,7 @@ class Plan:
             "fingerprint": "",
         }
         above = list(map(self.predicted, made.members))
-        return self._job("ensemble", key, spec, modules, above=above)
+        return self._job("ensemble", key, spec, modules, above=above, names_files=True)
 
     def predicted(self, key: RunKey) -> Job[Any]:
         """Job that makes the logits of a run: prediction, import or pooling."""
@@ -374,7 +374,9 @@ class Plan:
         for entry in spec["calibrators"]:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
-        return self._job("calibrate", key, spec, modules, files=files, above=above)
+        return self._job(
+            "calibrate", key, spec, modules, files=files, above=above, names_files=True
+        )
 
     def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
         """Scored out-of-distribution sets that are near to the data set of a run, and far."""
@@ -399,14 +401,18 @@ class Plan:
         files: Mapping[str, str] = MappingProxyType({}),
         above: Iterable[Job[Any]] = (),
         reads: tuple[str, ...] = (),
+        names_files: bool = False,
     ) -> Job[specs.Spec]:
         """Job of a run, which the first of the modules makes; sets the fingerprint of its
-        specification, from the other keys and the modules. Folder and log have the ``name`` of a
-        probe, or else that of the kind.
+        specification, from the other keys, the modules and the jobs above it, unless the
+        specification ``names_files`` of these by fingerprints of their own. Folder and log have the
+        ``name`` of a probe, or else that of the kind.
         """
         module, above = modules[0], tuple(above)
         modules = tuple(sorted(set(modules)))
         content = {name: value for name, value in spec.items() if name != "fingerprint"}
+        if not names_files:
+            content["above"] = [job.fingerprint for job in above]
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
         layout, name = self.study.layout, name or kind
         # logits are in such a folder wherever they come from
