@@ -11,7 +11,6 @@ from calgrid.plan.plan import Plan
 from calgrid.storage.layout import Layout, RunKey
 from calgrid.storage.records import write_record
 from calgrid.study import external
-from calgrid.study.made_runs import MadeRun
 from calgrid.study.model import OfStudy
 from calgrid.study.slow_checks import check_external
 from calgrid.study.study import Study
@@ -133,7 +132,7 @@ def test_calibrators_that_need_features_are_refused_for_logits_without_them(firs
 
 def test_subsets_need_validation_rows_that_may_all_be_used(monkeypatch, refuses):
     key = RunKey("p", "faces", "resnet8", "ce", 1)
-    made = MadeRun(key=key, disjoint_validation=True, files={"val": "v", "test": "t"})
+    made = external.MadeRun(key=key, disjoint_validation=True, files={"val": "v", "test": "t"})
     monkeypatch.setattr(external, "made_run", lambda *_: made)
     layout = Layout("results", "second")
     entry = {"run": {"study": "first"}}
