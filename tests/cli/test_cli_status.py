@@ -174,3 +174,5 @@ def test_numbers_that_the_last_run_moved_are_said_the_largest_first(place, jobs)
         "  NLL of ce with iso (p, d, b, last): 0.5000 -> 0.2500 (-0.25)",
         "  NLL of ce with ts (p, d, b, last): 0.4000 -> 0.4123 (+0.012)",
     ]
+    (folder / BEFORE).write_text((folder / TABLE).read_text())
+    assert jobs().splitlines()[-1] == "  nothing"

@@ -106,8 +106,9 @@ def status(options: argparse.Namespace) -> None:
         write_json(content)
         return
     write(_text(name, found))
-    if changed:
-        write("\n  ".join([f"\nchanged in {TABLE} when it was last made:", *changed]) + "\n")
+    if Path(plan.study.layout.file(TABLE)).is_file():
+        lines = [f"\nchanged in {TABLE} when it was last made:", *(changed or ["nothing"])]
+        write("\n  ".join(lines) + "\n")
 
 
 def why(plan: Plan, run: str) -> list[str]:
