@@ -26,9 +26,10 @@ def test_calibrate_draws_before_and_after_and_its_verdict_is_in_front(succeeds, 
     plot, out = tmp_path / "r.svg", tmp_path / "calibrated.parquet"
     options = ("--fit", val, "--apply", test, "--bootstrap", 50, "--plot", plot, "--out", out)
     done = succeeds("calibrate", "--calibrator", "ts,none,ts_mix", *options)
-    use, verdict = (line for line in done.out.splitlines() if line.startswith(("Use ", "ts")))
-    assert use == done.out.splitlines()[0]
-    assert " is better than no calibration on " in verdict
+    use, *lines = done.out.splitlines()
+    assert use.startswith("Use ")
+    (verdict,) = (line for line in lines if " is better than no calibration on " in line)
+    assert verdict.startswith("ts")
     assert "paired interval of the difference [-" in verdict
     assert plot.read_text().count("debiased ECE") == 2
     succeeds("reliability", test, out, "--plot", tmp_path / "both.pdf", "--bootstrap", 0)
