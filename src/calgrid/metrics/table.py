@@ -66,7 +66,7 @@ class Counts(NamedTuple):
 NOTHING = Counts()
 #: of calibration errors: with fewer errors the upper end is too low
 CALIBRATION = Counts(errors=5, expected=5)
-#: of the calibration part of the NLL, in which few errors weigh more
+#: of the calibration part of the NLL and of the AURC, in which few errors weigh more
 LIKELIHOOD = Counts(errors=20)
 SEPARATION = Counts(errors=20, expected=30)
 CLASSES = Counts(of_class=20, right_of_class=15)
@@ -455,6 +455,7 @@ _ENTRIES = (
         "Geifman and El-Yaniv 2017",
         True,
         "labelled",
+        needs=LIKELIHOOD,
     ),
     Metric(
         "auroc_failure",
