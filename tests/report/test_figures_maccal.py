@@ -9,9 +9,9 @@ from tests.report.conftest import CLEAN
 from calgrid.papers.figures import write_figures
 from calgrid.report.figure import FigureData
 from calgrid.report.figures import sensitivity
+from calgrid.report.figures.sensitivity import calibrator_sweeps, method_sweeps
 from calgrid.report.index import read_index
 from calgrid.report.plotting import lines
-from calgrid.report.sweeps import calibrator_sweeps, method_sweeps
 
 FACTORS = {
     "maccal_l09": {"base": "maccal", "lambda_": 0.9},

@@ -57,8 +57,8 @@ class Sensitivity:
         if self.kind == "calibrator":
             rows = data.tidy(group, "test")
             own = rows[rows["method"] == data.reference(group)]
-            return _points(_calibrator_sweeps(data, group), own, self.kind).assign(said="")
-        sweeps, parts = _method_sweeps(data, group), []
+            return _points(calibrator_sweeps(data, group), own, self.kind).assign(said="")
+        sweeps, parts = method_sweeps(data, group), []
         for calibrator in data.few_calibrators():
             found = _points(sweeps, data.tidy(group, "test", [calibrator]), self.kind)
             parts.append(found.assign(calibrator=calibrator, said=calibrated(calibrator)))
@@ -127,7 +127,7 @@ def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFr
     return pd.concat(parts).reset_index() if parts else pd.DataFrame()
 
 
-def _method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
+def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     """Sweeps of the trained methods of a group, found from the variants in the configuration."""
     configuration = data.manifest["configuration"]
     variants = configuration.get("methods", {})
@@ -144,7 +144,7 @@ def _method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     return _sweeps(parts)
 
 
-def _calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
+def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     """Sweeps of the calibrators of a group that were fitted on val."""
     variants = data.manifest["configuration"].get("calibrators", {})
     if not variants:
