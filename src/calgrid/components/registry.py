@@ -312,7 +312,9 @@ def load(kind: str, name: str) -> Any:
         base of calgrid, or lacks a method that its base leaves to it.
     """
     id = name.partition("/")[0]
-    module = _module_of(kind, id)
+    places = plugins.folders(KINDS[kind]) if id.isidentifier() else ()
+    own = [f"{package}.{id}" for package, folder in places if (folder / f"{id}.py").is_file()]
+    module = own[0] if own else describe(kind, id).module  # which several components may share
     if not _is_of_calgrid(module):
         if (folder := plugins.isolated()) is not None:
             copies.fill(folder, fingerprint.code_digests([module]))
@@ -326,20 +328,6 @@ def load(kind: str, name: str) -> Any:
             _check_class(kind, component)
             return component
     raise missing([kind], kind, name, descriptions(kind))
-
-
-def _module_of(kind: str, id: str) -> str:
-    """Module with a component: that of its name, or one that several components share."""
-    named, shared = [], []
-    for package, folder in plugins.folders(KINDS[kind]) if id.isidentifier() else ():
-        if (folder / f"{id}.py").is_file():
-            named.append(f"{package}.{id}")
-        for path in () if named else sorted(folder.glob("[a-z]*.py")):
-            if f'id="{id}"' in path.read_text(encoding="utf-8", errors="replace"):
-                shared.append(f"{package}.{path.stem}")
-    if named:
-        return named[0]
-    return shared[0] if len(shared) == 1 else describe(kind, id).module
 
 
 def calibrator_id(name: str) -> str:
