@@ -11,14 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calgrid.backbones._resnet import MapMaximum
-from calgrid.backbones.base import Backbone, BackboneFacts, ImageStatistics
+from calgrid.backbones.base import Backbone, ImageStatistics
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 
-SOURCE = (
-    "Jordan, 94% on CIFAR-10 in 3.29 Seconds on a Single GPU, arXiv 2404.00498; "
-    "github.com/KellerJordan/cifar10-airbench legacy/airbench94.py"
-)
-FACTS: BackboneFacts = {"pretrained": False, "min_size": 9}
+FACTS: Options = {
+    "source": "Jordan, 94% on CIFAR-10 in 3.29 Seconds on a Single GPU, arXiv 2404.00498; "
+    "github.com/KellerJordan/cifar10-airbench legacy/airbench94.py",
+    "pretrained": False,
+    "min_size": 9,
+}
 #: side of the squares of pixels that the first layer whitens, and values in one
 SIDE = 2
 VALUES = 3 * SIDE**2
@@ -121,7 +123,6 @@ class AirBench(Backbone):
     id="airbench24",
     label="AirBench-24",
     parameters={10: 281_338},
-    source=SOURCE,
     **FACTS,
 )
 class AirBench24(AirBench):
@@ -134,7 +135,6 @@ class AirBench24(AirBench):
     id="airbench32",
     label="AirBench-32",
     parameters={10: 497_226},
-    source=SOURCE,
     **FACTS,
 )
 class AirBench32(AirBench):
@@ -147,7 +147,6 @@ class AirBench32(AirBench):
     id="airbench64",
     label="AirBench-64",
     parameters={10: 1_971_338},
-    source=SOURCE,
     **FACTS,
 )
 class AirBench64(AirBench):

@@ -1,19 +1,10 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
-
-
-class BackboneFacts(TypedDict, total=False):
-    """Facts that several backbones share; see :class:`Backbone`."""
-
-    pretrained: bool
-    min_size: int
-    max_size: int
 
 
 class Network(nn.Module):

@@ -20,7 +20,8 @@ import torchvision
 from torch import Tensor, nn
 
 from calgrid.backbones._resnet import global_pool
-from calgrid.backbones.base import Backbone, BackboneFacts
+from calgrid.backbones.base import Backbone
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets.downloads import PublishedFile, download
 from calgrid.errors import DataError
@@ -35,8 +36,8 @@ OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
 #: convolutional networks have
 BLOCKS_A_STAGE = 3
 
-CONVOLUTIONAL: BackboneFacts = {"pretrained": True, "min_size": 32}
-TRANSFORMER: BackboneFacts = {"pretrained": True, "min_size": 224, "max_size": 224}
+CONVOLUTIONAL: Options = {"pretrained": True, "min_size": 32}
+TRANSFORMER: Options = {"pretrained": True, "min_size": 224, "max_size": 224}
 
 
 class TorchvisionBackbone(Backbone):

@@ -16,7 +16,8 @@ from calgrid.backbones._resnet import (
     global_pool,
     padded_shortcut,
 )
-from calgrid.backbones.base import Backbone, BackboneFacts
+from calgrid.backbones.base import Backbone
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 
 RESNET = (
@@ -28,8 +29,8 @@ RESNET_TINY = (
     "torrvision/focal_calibration Net/resnet_tiny_imagenet.py"
 )
 #: facts of networks that take images of any size, and of those for 64x64 images
-SMALL: BackboneFacts = {"pretrained": False, "min_size": 1}
-TINY_IMAGENET: BackboneFacts = {"pretrained": False, "min_size": 64, "max_size": 64}
+SMALL: Options = {"pretrained": False, "min_size": 1}
+TINY_IMAGENET: Options = {"pretrained": False, "min_size": 64, "max_size": 64}
 
 
 @register(

@@ -21,10 +21,11 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.datasets._archives import Archive
 from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageFacts, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError
 
@@ -34,7 +35,7 @@ RESIZE = 256
 #: one in this number of images is for fitting calibrators
 FIFTH = 5
 #: facts registered for every data set of the family that has training images
-TRAINED: ImageFacts = {
+TRAINED: Options = {
     "role": "dataset",
     "n_classes": 1000,
     "image_shape": (3, 224, 224),
@@ -45,7 +46,7 @@ TRAINED: ImageFacts = {
     "limits": {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 }
 #: facts of every other one
-FACTS: ImageFacts = {**TRAINED, "evaluation_only": True}
+FACTS: Options = {**TRAINED, "evaluation_only": True}
 #: last two parts of a path, WordNet id and file; hidden files are left out
 PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.datasets._archives import each_member
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageFacts, ImageSplit, scratch_array
+from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
 from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
@@ -24,7 +25,7 @@ from calgrid.parallel import in_threads
 #: maximum bytes of an encoded image
 LIMIT = 50_000_000
 #: facts of photographs that are normalised by the constants of ImageNet
-PHOTOGRAPHS: ImageFacts = {
+PHOTOGRAPHS: Options = {
     "role": "dataset",
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),

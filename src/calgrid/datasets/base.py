@@ -93,27 +93,6 @@ class Draw(TypedDict):
     split_seed: int
 
 
-class ImageFacts(TypedDict, total=False):
-    """Facts that several data sets or shift families share, as literals for ``@register``."""
-
-    role: str
-    base: str
-    n_classes: int
-    image_shape: tuple[int, int, int]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    sizes: Mapping[str, int]
-    drawn_val: Draw
-    duplicates: str
-    shifts: tuple[str, ...]
-    severities: tuple[int, ...]
-    limits: Mapping[str, str]
-    encoded: bool
-    evaluation_only: bool
-    some_classes: bool
-    download: bool
-
-
 class Images:
     """Common base of data sets and shift families."""
 

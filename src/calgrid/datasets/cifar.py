@@ -22,10 +22,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._archives import read_members, unpickle_arrays
 from calgrid.datasets._splits import Labelled, split_published
-from calgrid.datasets.base import Dataset, ImageFacts, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
@@ -33,7 +34,7 @@ SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, tec
 SHAPE = (3, 32, 32)
 #: far out-of-distribution sets of OpenOOD 1.5; all but SVHN are the user's, by these names
 FAR = ("ood/mnist", "ood/svhn", "ood/textures", "ood/places365")
-FACTS: ImageFacts = {
+FACTS: Options = {
     "role": "dataset",
     "image_shape": SHAPE,
     "mean": (0.4914, 0.4822, 0.4465),

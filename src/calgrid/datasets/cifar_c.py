@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets._shifts import STANDARD_SHIFTS
-from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
 SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-FACTS: ImageFacts = {
+FACTS: Options = {
     "role": "shift",
     "shifts": STANDARD_SHIFTS,
     "severities": (1, 2, 3, 4, 5),

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily, grey_to_rgb
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, grey_to_rgb
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions below)
 STRENGTHS: dict[str, tuple[float, ...]] = {
@@ -45,8 +46,14 @@ DIGITS_STRENGTHS: dict[str, tuple[float, ...]] = {
     "contrast": (0.7, 0.5, 0.35, 0.25, 0.15),
     "elastic_transform": (0.3, 0.5, 0.7, 0.9, 1.1),
 }
-SOURCE = "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-FACTS: ImageFacts = {"role": "shift", "severities": (1, 2, 3, 4, 5), "download": False}
+FACTS: Options = {
+    "source": (
+        "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
+    ),
+    "role": "shift",
+    "severities": (1, 2, 3, 4, 5),
+    "download": False,
+}
 Images = NDArray[np.float64]
 Corruption = Callable[[Images, float, np.random.Generator], Images]
 
@@ -188,7 +195,6 @@ def corrupted_conditions(
 
 @register(
     id="corruptions",
-    source=SOURCE,
     **FACTS,
     label="Corruptions",
     configurable=True,
@@ -219,7 +225,6 @@ class Corruptions(ShiftFamily):
 
 @register(
     id="digits_c",
-    source=SOURCE,
     **FACTS,
     label="Digits-C",
     base="digits",

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import Pictures, by_class
-from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import download
 
-FACTS: ImageFacts = {
+FACTS: Options = {
     "role": "shift",
     "base": "imagenet",
     "severities": (0,),

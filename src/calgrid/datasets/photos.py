@@ -11,27 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets.base import Dataset, ImageFacts, ImageSplit, grey_to_rgb
+from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 from calgrid.storage.logits import NO_LABEL
 
 #: facts of both data sets
-PATCHES: ImageFacts = {"role": "ood", "n_classes": 0, "download": False}
-SOURCE = "sample photographs of scikit-learn: china.jpg and flower.jpg, CC BY"
+PATCHES: Options = {
+    "source": "sample photographs of scikit-learn: china.jpg and flower.jpg, CC BY",
+    "role": "ood",
+    "n_classes": 0,
+    "download": False,
+}
 #: factor by which the photographs are downsampled, so that patches have structure
 SHRINK = 2
 #: ITU-R BT.601 weights of red, green and blue in the luma
 LUMA = (0.299, 0.587, 0.114)
 
 
-@register(
-    id="photos",
-    source=SOURCE,
-    label="Photos",
-    image_shape=(3, 8, 8),
-    sizes={"test": 900},
-    **PATCHES,
-)
+@register(id="photos", label="Photos", image_shape=(3, 8, 8), sizes={"test": 900}, **PATCHES)
 class Photos(Dataset):
     """Grey 8x8 patches of two photographs: a temple and a flower, no digits."""
 
@@ -46,14 +44,7 @@ class Photos(Dataset):
         return {"test": ImageSplit(grey_to_rgb(grey), labels, rows.astype(np.int64))}
 
 
-@register(
-    id="photos32",
-    source=SOURCE,
-    label="Photos-32",
-    image_shape=(3, 32, 32),
-    sizes={"test": 520},
-    **PATCHES,
-)
+@register(id="photos32", label="Photos-32", image_shape=(3, 32, 32), sizes={"test": 520}, **PATCHES)
 class Photos32(Dataset):
     """Colour 32x32 patches that tile both photographs."""
 

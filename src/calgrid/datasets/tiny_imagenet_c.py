@@ -16,16 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._imagenet import Pictures
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
-from calgrid.datasets.base import ImageFacts, ImageSplit, ShiftCondition, ShiftFamily
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
-SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-FACTS: ImageFacts = {
+FACTS: Options = {
+    "source": "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
     "role": "shift",
     "base": "tiny_imagenet",
     "severities": (1, 2, 3, 4, 5),
@@ -72,7 +73,6 @@ class TinyImagenetCorrupted(ShiftFamily):
 
 @register(
     id="tiny_imagenet_c",
-    source=SOURCE,
     **FACTS,
     label="Tiny-ImageNet-C",
     shifts=STANDARD_SHIFTS,
@@ -91,7 +91,6 @@ class TinyImagenetC(TinyImagenetCorrupted):
 
 @register(
     id="tiny_imagenet_c_extra",
-    source=SOURCE,
     **FACTS,
     label="Tiny-ImageNet-C (extra)",
     shifts=EXTRA_SHIFTS,
