@@ -511,9 +511,9 @@ def all_models(sizes: Mapping[int, int], options: argparse.Namespace) -> dict[st
     return {"lowest": found, "rejected": lowest(rejected)}
 
 
-def lowest(rows: Mapping[str, Iterable[float]]) -> dict[str, float]:
-    """Lowest number of each row."""
-    return {name: min(row) for name, row in rows.items()}
+def lowest(rows: Mapping[str, list[float]]) -> dict[str, float]:
+    """Lowest number of each row that has any."""
+    return {name: min(row) for name, row in rows.items() if row}
 
 
 def page(figures: dict[str, Any]) -> str:
