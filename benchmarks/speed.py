@@ -4,11 +4,13 @@
 
     python benchmarks/speed.py                     all of them
     python benchmarks/speed.py --only planning     one of setup, grid, planning, imports
+    python benchmarks/speed.py --only commands --old ../other      beside another checkout
 
 Everything is written to temporary folders, which are removed.
 """
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -19,9 +21,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 import pages
+from calgrid.storage.logits import Logits, write_logits
 
 HOME = Path(__file__).resolve().parents[1]
 JOBS_PER_RUN = 3  # train, predict, calibrate
@@ -31,7 +35,9 @@ Figures = dict[str, Any]
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description="Measure how long calgrid takes.")
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parts = [*MEASUREMENTS, "commands"]
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(MEASUREMENTS))
+    parser.add_argument("--old", type=Path, help="checkout whose commands are measured, too")
     parser.add_argument("--cores", default="all", help="cores for the default grid (all)")
     parser.add_argument(
         "--runs", type=int, default=1000, help="runs of the grid that is planned (1000)"
@@ -46,11 +52,15 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Conditions, and figures of this machine."""
     (under,) = pages.machine(*options.only).items()
     found: dict[str, Any] = {}
+    compared = {}
     for part in options.only:
+        if part == "commands":
+            compared = commands(options)
+            continue
         figures = MEASUREMENTS[part](options)
         pages.print_lines(part, figures)
         found |= {f"{part}: {name}": {under[0]: value} for name, value in figures.items()}
-    return {"conditions": dict([under]), "figures": found}
+    return {"conditions": dict([under]), "figures": found, "commands": compared}
 
 
 def page(figures: dict[str, Any]) -> str:
@@ -64,11 +74,15 @@ def page(figures: dict[str, Any]) -> str:
 
 {pages.table("", figures["figures"], machines)}
 
+{pages.table("command, samples x classes", figures["commands"], COLUMNS)}
+
 - Set-up: a new environment from `envs/requirements.lock`, downloads included (from a near mirror).
 - Grid: the default grid and its report, from nothing, and a second call.
 - Planning: a dry run of 999 runs minus that of one, median of three. Nine tenths are Snakemake's;
   the graph alone takes 1.5 to 1.7 ms a job.
 - Imports: PyTorch is 1.6 to 1.9 s of them, pandas 0.3 s. Jobs of one machine share them.
+- Commands: those of commit 822f8287 (before) and of the present code in turn, medians of three, on
+  files of logits in Parquet.
 - All of `.ci/run` took 1,100 s on the AMD EPYC (`make test` 342, `make demo` with style and
   documentation 153, `make test-rest` 457).
 """
@@ -143,6 +157,51 @@ def imports(options: argparse.Namespace) -> Figures:
     return figures
 
 
+#: samples, classes, and a command of a file, or of two with the same labels
+COMMANDS = (
+    (10_000, 100, "metrics {file} --bootstrap 0"),
+    (50_000, 1_000, "metrics {file} --bootstrap 0"),
+    (10_000, 100, "metrics {file}"),
+    (200_000, 10, "metrics {file}"),
+    (10_000, 100, "calibrate --fit {file} --apply {other} --calibrator ts"),
+    (10_000, 100, "compare a={file} b={other} --metrics nll accuracy"),
+)
+
+
+COLUMNS = {"processor seconds": ".1f", "before / now": ".2f"}
+
+
+def commands(options: argparse.Namespace) -> dict[str, Figures]:
+    """Run commands on logits by the code here and by that of the other checkout."""
+    figures: dict[str, Figures] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for n, k, command in COMMANDS:
+            one, other = write_models(Path(folder), n, k)
+            words = command.format(file=one, other=other).split()
+            call = [sys.executable, "-m", "calgrid", *words]
+            pairs = [
+                [timed(call, checkout / "src")[1] for checkout in (HOME, options.old)]
+                for _ in range(options.repeats)
+            ]
+            here, there = map(statistics.median, zip(*pairs, strict=True))
+            title = f"`{command.format(file='ONE', other='OTHER')}`, {n:,} x {k:,}"
+            figures[title] = {"processor seconds": here, "before / now": there / here}
+            pages.print_lines(title, figures[title])
+    return figures
+
+
+def write_models(folder: Path, n: int, k: int) -> list[Path]:
+    """Write the logits of two overconfident models of the same samples."""
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.normal(size=(n, k))
+    labels = (truth + rng.gumbel(size=(n, k))).argmax(axis=1).astype(np.int32)
+    files = [folder / f"{name}.parquet" for name in ("one", "other")]
+    for file in files:
+        logits = (1.3 * (truth + 0.1 * rng.normal(size=(n, k)))).astype(np.float32)
+        write_logits(file, Logits(np.arange(n, dtype=np.int32), labels, logits))
+    return files
+
+
 MEASUREMENTS: Mapping[str, Callable[[argparse.Namespace], Figures]] = {
     "setup": setup,
     "grid": grid,
@@ -177,13 +236,18 @@ def write_grid(path: Path, runs: int) -> int:
     return seeds * len(block["methods"])
 
 
-def timed(command: list[str]) -> tuple[float, float]:
-    """Run a command, which must succeed; return its seconds and the processor seconds of it and its
-    children.
+def timed(command: list[str], source: Path = HOME / "src") -> tuple[float, float]:
+    """Run a command, which must succeed, with the package in a folder; return its seconds and the
+    processor seconds of it and its children.
     """
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        check=False,
     )
     after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - begin
     if done.returncode:
