@@ -149,6 +149,15 @@ def test_the_interval_of_the_aupr_is_without_its_excess_in_samples():
     assert intervals.interval(METRICS["aupr_failure"], drawn, TAILS) == pytest.approx(expected)
 
 
+def test_the_interval_of_the_aurc_is_normal_below_and_log_normal_above():
+    drawn = intervals.Resampled(
+        {"aurc": 0.1}, {"aurc": np.array([0.09, 0.11])}, {}, {}, n_samples=100
+    )
+    low, high = intervals.interval(METRICS["aurc"], drawn, TAILS)
+    assert low == pytest.approx(0.1 - 1.959964 * 0.01)
+    assert high == pytest.approx(0.1 * np.exp(0.1959964))
+
+
 def test_equal_networks_on_a_hundred_rows_rarely_differ_in_calibration():
     """Two networks of ten classes with independent errors; 18 to 20 % of the pairs differed."""
     rng, found = np.random.default_rng(5), []

@@ -9,6 +9,9 @@ resampled values and m their mean:
 ``percentile`` [q_low, q_high] : NLL, Brier score, failure prediction and out-of-distribution
 metrics; for two models, quantiles of the resampled differences. Resamples of the balanced accuracy
 and the macro AUROC have their change to first order.
+    A sample with few of the wrong confident predictions has both a low AURC and a small deviation s
+    of its resamples: for one model it is [v - z s, v exp(z s / v)]. Of 800 sets of 1,000 samples of
+    two classes, one rare, 8 % of the quantiles q_high were below the truth.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -131,6 +134,8 @@ SMOOTH_RESAMPLES = 200
 DECIDING_RESAMPLES = 200
 #: unbiased estimates of the square of a gap, whose root has the more symmetric distribution
 SQUARES = {"squared_ce", "nll_calibration"}
+#: metrics above 0 whose deviation grows with their value
+SKEWED = {"aurc"}
 #: metrics that are too high in a sample, and again in its resamples
 TOO_HIGH = {"aupr_failure"}
 #: fewer rows are warned of: chance alone gives them a large ECE
@@ -533,6 +538,10 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
             value = resamples.values[metric.id]
             excess = 2 * (float(np.nanmean(resamples.drawn[metric.id])) - value)
             low, high = min(low - excess, value), max(high - excess, value)
+        if metric.id in SKEWED and not math.isnan(low):
+            value, std = resamples.values[metric.id], float(np.nanstd(resamples.drawn[metric.id]))
+            low = value + std * float(special.ndtri(tails[0]))
+            high = value * math.exp(std / value * float(special.ndtri(tails[1])))
         # a change to first order may lead beyond the range
         return max(low, metric.bounds[0]), min(high, metric.bounds[1])
     if metric.interval == "binomial":

@@ -44,6 +44,11 @@ def plain_names(data: StudyData) -> list[str]:
     return list(dict.fromkeys(name.partition(" (")[0] for name in data.calibrators))
 
 
+def names_with_looks(data: StudyData) -> list[str]:
+    """Names of calibrators whose places set their looks, as in the other figures of the report."""
+    return [*data.calibrators, *plain_names(data)]
+
+
 # Figures 4, 6 to 10: AECE of calibrators for each backbone, with published numbers
 # --------------------------------------------------------------------------------------------------
 
@@ -123,16 +128,16 @@ def draw_backbone_bars(frame: FigureData) -> Figure:
     way of fitting.
     """
     panels = frame.parts("panel")
-    names = _names(frame.study, frame.rows)
+    names, known = _names(frame.study, frame.rows), names_with_looks(frame.study)
     figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
     for ax, (said, rows) in zip(
         figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
     ):
-        _bars(ax, rows, names)
+        _bars(ax, rows, names, known)
         ax.set_title(said, loc="left")
         ax.set_ylabel(text.in_unit(METRIC))
     handles: list[Line2D | Patch] = [
-        Patch(label=style.calibrator_label(name), **_look(names, name)) for name in names
+        Patch(label=style.calibrator_label(name), **_look(known, name)) for name in names
     ]
     if frame.rows["published"].notna().any():
         handles.append(style.handle(label="in print", **PRINTED))
@@ -156,7 +161,7 @@ def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
     return names[:MOST]
 
 
-def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
+def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str], known: Sequence[str]) -> None:
     backbones = list(dict.fromkeys(rows["backbone"]))
     present = among(names, rows["calibrator"])
     width = SHARE / len(present)
@@ -164,7 +169,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
         part = rows[rows["calibrator"] == name]
         x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
         mean, std, printed = text.shown(METRIC, part[["mean", "shown_std", "published"]].T)
-        ax.bar(x, mean, width, linewidth=0.4, edgecolor="white", **_look(names, name))
+        ax.bar(x, mean, width, linewidth=0.4, edgecolor="white", **_look(known, name))
         known = ~np.isnan(std)
         low, high = (mean - std).clip(0), mean + std
         ax.vlines(x[known], low[known], high[known], color="black", linewidth=1)
@@ -239,32 +244,34 @@ def draw_corruption_reduction(frame: FigureData) -> Figure:
     rows = frame.rows
     fitted = among(FITTED, rows["fit_on"])
     shifts = list(dict.fromkeys(rows["shift"]))
-    names = among(plain_names(frame.study), rows["calibrator"])
+    known = names_with_looks(frame.study)
+    looks = {
+        name: style.dot(markersize=4, **style.marker_look(known, name))
+        for name in among(plain_names(frame.study), rows["calibrator"])
+    }
     height = (0.26 * len(shifts) + 0.7) * len(fitted) + 0.6
     figure = style.new_figure(style.WIDTH, height)
     axes = figure.subplots(len(fitted), len(REDUCED), sharey=True, squeeze=False)
     for line, fit_on in zip(axes, fitted, strict=True):
         for ax, metric in zip(line, REDUCED, strict=True):
             part = rows[(rows["fit_on"] == fit_on) & (rows["metric"] == metric)]
-            _reduction_panel(ax, part, shifts, names)
+            _reduction_panel(ax, part, shifts, looks)
             ax.set_xlabel(f"Reduction of {text.name(metric)} (points)")
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
-    looks = {name: style.dot(markersize=5, **style.marker_look(names, name)) for name in names}
     return style.finished(figure, style.handles(looks), columns=8)
 
 
 def _reduction_panel(
-    ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], names: Sequence[str]
+    ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], looks: Mapping[str, style.Look]
 ) -> None:
     style.stripes(ax, [shift.replace("_", " ") for shift in shifts])
     ax.axvline(0, color=style.GREY, linewidth=1)
-    step = 0.8 / max(len(names), 1)
-    for place, name in enumerate(names):
+    step = 0.8 / max(len(looks), 1)
+    for place, (name, look) in enumerate(looks.items()):
         reductions = rows[rows["calibrator"] == name].groupby("shift")["reduction"]
         part = reductions.agg(["mean", "min", "max"]) * 100
-        y = [shifts.index(shift) + (place - (len(names) - 1) / 2) * step for shift in part.index]
-        look = style.dot(markersize=4, **style.marker_look(names, name))
+        y = [shifts.index(shift) + (place - (len(looks) - 1) / 2) * step for shift in part.index]
         ax.hlines(y, part["min"], part["max"], color=look["color"], linewidth=1)
         ax.plot(part["mean"], y, markeredgecolor="white", markeredgewidth=0.3, **look)
 
@@ -311,10 +318,13 @@ def val_size_caption(frame: FigureData) -> str:
 def draw_val_size(frame: FigureData) -> Figure:
     """Draw one row per data set and backbone."""
     places = frame.parts("place")
-    names = frame.calibrators()
+    known = names_with_looks(frame.study)
     figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
     axes = figure.subplots(len(places), len(SIZE_METRICS), sharex="row", squeeze=False)
-    looks = {name: style.marker_look(names, name) | style.line_look(names, name) for name in names}
+    looks = {
+        name: style.marker_look(known, name) | style.line_look(known, name)
+        for name in frame.calibrators()
+    }
     for line, (place, rows) in zip(axes, places.items(), strict=True):
         table = lines.means(rows, ["calibrator", "val_rows"])
         for ax, metric in zip(line, SIZE_METRICS, strict=True):

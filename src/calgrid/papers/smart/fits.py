@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from calgrid.papers.smart.diagnostics import COMPARED, MAIN
+from calgrid.papers.smart.errors import names_with_looks
 from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.report import text
 from calgrid.report.figure import FigureData
@@ -41,7 +42,7 @@ def whose(frame: FigureData) -> str:
 # Figure 2: path of a calibrator's fit in the plane of ECE and NLL
 # --------------------------------------------------------------------------------------------------
 
-#: calibrators in the order of their colours
+#: calibrators whose fit is shown
 NAMES = ("ts", "pts", "smart")
 
 
@@ -69,9 +70,9 @@ def draw_fit_course(frame: FigureData) -> Figure:
     """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()
-    looks = {}
+    looks, known = {}, names_with_looks(frame.study)
     for name in among(NAMES, frame.rows["calibrator"]):
-        looks[name] = look = style.dot(markersize=6, **style.marker_look(NAMES, name))
+        looks[name] = look = style.dot(markersize=6, **style.marker_look(known, name))
         rows = frame.rows[frame.rows["calibrator"] == name]
         rows = rows.assign(ece=100 * rows["ece"])
         path, kept = rows[~rows["kept"]], rows[rows["kept"]]

@@ -35,7 +35,7 @@ SMALLEST_AXIS = 1e-6
 #: colours that colour-blind readers tell apart; in grey, markers and lines differ
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"),
-    *("#8c510a", "#000000", "#e69f00", "#5e3c99"),
+    *("#8c510a", "#000000", "#e69f00", "#5e3c99", "#999933", "#882255"),
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _LINES = ("-", "--", ":", "-.")
@@ -111,7 +111,7 @@ def _fitting(figure: Figure, handles: Sequence[Artist], columns: int) -> int:
 
 def colour(names: Sequence[str], name: str) -> Colour:
     """Colour of a name by its place in ``names``, all of the study, so that it is the same in every
-    figure; repeats after 9, where :func:`line` and :func:`marker` differ.
+    figure; repeats after 11, where :func:`line` and :func:`marker` differ.
     """
     return PALETTE[names.index(name) % len(PALETTE)]
 
