@@ -43,7 +43,7 @@ def test_tables_come_in_the_order_of_their_numbers():
 
 
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
-def test_every_cell_has_each_coordinate_and_is_there_once(table):
+def test_every_cell_has_each_coordinate_and_is_there_once_and_means_are_of_cells(table):
     for row, column in itertools.product(table.printed_rows, table.printed_columns):
         assert not row.where.keys() & column.where.keys()
     assert all(cell.keys() == {*COORDINATES} for cell in table.cells)
@@ -52,10 +52,6 @@ def test_every_cell_has_each_coordinate_and_is_there_once(table):
     assert metrics <= {*METRICS, *TIMES, *table.ranks}
     assert {*table.ranks, *table.ranks.values()} <= metrics
     assert {*table.best_over} < {*COORDINATES} - {"metric"}
-
-
-@pytest.mark.parametrize("table", TABLES, ids=name_of)
-def test_every_mean_is_of_a_cell(table):
     for mean in table.means:
         assert any(mean["where"].items() <= cell.items() for cell in table.cells)
 

@@ -3,26 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.statistics.cases import frame
+from tests.statistics.cases import DEFAULTS, frame
 
 from calgrid.errors import ConfigError
 from calgrid.papers.means import AXES, cell_means, cell_runs
 from calgrid.statistics import summarise
 
-PLACE = {
-    "dataset": "cifar10",
-    "backbone": "resnet50",
-    "method": "ce",
-    "calibrator": "none",
-    "fit_on": "val",
-    "shift": "",
-    "severity": 0,
-    "metric": "ece",
-}
-
 
 def places(*changes):
-    return pd.DataFrame([{"cell": 7, **PLACE, **change} for change in changes])[["cell", *AXES]]
+    return pd.DataFrame([{"cell": 7, **DEFAULTS, **change} for change in changes])[["cell", *AXES]]
 
 
 def runs(metrics, *changes):
@@ -31,13 +20,8 @@ def runs(metrics, *changes):
 
 def test_a_single_place_keeps_its_interval():
     found = runs(frame({"value": 0.05, "ci_low": 0.04, "ci_high": 0.06}), {})
-    assert found[["cell", "seed", "value", "ci_low", "ci_high"]].iloc[0].tolist() == [
-        7,
-        1,
-        0.05,
-        0.04,
-        0.06,
-    ]
+    columns = ["cell", "seed", "value", "ci_low", "ci_high"]
+    assert found[columns].iloc[0].tolist() == [7, 1, 0.05, 0.04, 0.06]
     means = cell_means(found)
     assert means[["mean", "n_seeds", "ci_low", "ci_high"]].iloc[0].tolist() == [0.05, 1, 0.04, 0.06]
 
@@ -90,11 +74,7 @@ def test_seeds_of_the_calibrator_are_the_spread_of_a_cell():
     runs = cell_runs(frame(*fits), places({}), "fit_seed")
     assert runs[["seed", "value"]].to_numpy().tolist() == [[1, 0.01], [2, 0.02], [3, 0.03]]
     row = cell_means(runs).iloc[0]
-    assert (row["mean"], row["std"], row["n_seeds"]) == (
-        pytest.approx(0.02),
-        pytest.approx(0.01),
-        3,
-    )
+    assert row[["mean", "std", "n_seeds"]].tolist() == pytest.approx([0.02, 0.01, 3])
     twice = frame(*fits, *({**fit, "seed": 2, "value": fit["value"] + 0.02} for fit in fits))
     assert cell_runs(twice, places({}), "fit_seed")["value"].tolist() == pytest.approx(
         [0.02, 0.03, 0.04]
