@@ -18,9 +18,8 @@ from calgrid.storage.logits import Logits, write_logits
 def calgrid(capsys, monkeypatch):
     """Run a command as the shell would; returns its exit code and what it wrote."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(
-            name, os.environ.get(name, "1")
-        )  # the command sets them; they are set back afterwards
+        # the command sets them; they are set back afterwards
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
 
     def run(*arguments):
         try:
@@ -58,10 +57,9 @@ def fails(calgrid, refuses):
         assert done.code == 2, done.out + done.err
         assert done.out == ""
         assert "Traceback" not in done.err
+        said = [line for line in done.err.splitlines() if not line.startswith(MARK)]
         with refuses(RuntimeError, *parts):
-            raise RuntimeError(
-                "\n".join(line for line in done.err.splitlines() if not line.startswith(MARK))
-            )
+            raise RuntimeError("\n".join(said))
 
     return run
 

@@ -326,21 +326,11 @@ class TestExit:
         with pytest.raises(type(error)):
             calgrid("list", "methods")
 
-    @pytest.mark.parametrize(
-        ("error", "parts"),
-        [
-            (
-                FileNotFoundError(2, "No such file", "a/b"),
-                "The path a/b cannot be used ... correct it",
-            ),
-            (OSError(36, "Too long", "a/b"), "The path a/b is too long ... give shorter names"),
-        ],
-    )
-    def test_what_the_file_system_says_of_a_path_is_one_sentence(
-        self, fails, ends_with, error, parts
-    ):
-        ends_with(error)
-        fails("list", "methods", parts=["calgrid list: ", parts])
+    def test_what_the_file_system_says_of_a_path_is_one_sentence(self, fails, ends_with):
+        ends_with(FileNotFoundError(2, "No such file", "a/b"))
+        fails("list", "methods", parts=["calgrid list: The path a/b cannot be used ... correct it"])
+        ends_with(OSError(36, "Too long", "a/b"))
+        fails("list", "methods", parts=["The path a/b is too long ... give shorter names"])
 
     def test_ctrl_c_is_one_line(self, calgrid, ends_with):
         ends_with(KeyboardInterrupt())
@@ -360,9 +350,8 @@ def test_threads_are_set_before_libraries_are_imported(succeeds, monkeypatch):
     seen = {}
     monkeypatch.setattr("calgrid.cli.files.metrics", lambda _: seen.update(os.environ))
     succeeds("metrics", "x.npz", "--threads", 3)
-    assert [
-        seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    ] == ["3"] * 3
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    assert [seen[name] for name in names] == ["3"] * 3
 
 
 @pytest.mark.parametrize("threads", ["0", "-2", "1.5", "many"])

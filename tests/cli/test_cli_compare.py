@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.cli.conftest import overconfident, write
+from tests.metrics.cases import softmax
 
-from calgrid.calibrators import build_calibrator
 from calgrid.statistics import paired_bootstrap
-from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.logits import Logits, read_logits, write_logits
 
 FEW = ("--bootstrap", 50)
 
@@ -26,16 +26,10 @@ def two(files, data, tmp_path):
     return sharp, write(tmp_path / "soft", "parquet", data.test / 3, data.test_labels)
 
 
-def probabilities(logits, labels):
-    return build_calibrator("none").fit(logits, labels).predict_proba(logits)
-
-
 def test_json_is_what_the_python_interface_gives(succeeds, two, data):
     done = succeeds("compare", f"sharp={two[0]}", f"soft={two[1]}", "--json", *FEW)
-    runs = {
-        "sharp": [probabilities(data.test, data.test_labels)],
-        "soft": [probabilities(data.test / 3, data.test_labels)],
-    }
+    scales = {"sharp": 1, "soft": 3}
+    runs = {name: [softmax(data.test / scale)] for name, scale in scales.items()}
     shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     expected = paired_bootstrap(runs, data.test_labels, metrics=shown, n_resamples=50)
     found = json.loads(done.out)["differences"]
@@ -47,9 +41,8 @@ def test_json_is_what_the_python_interface_gives(succeeds, two, data):
 
 def test_text_says_which_is_better_and_by_which_metric(succeeds, two):
     metrics = ("nll", "accuracy", "mce", "cece", "brier_calibration")
-    done = succeeds(
-        "compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", *metrics, *FEW, "--networks"
-    )
+    asked = ("--metrics", *metrics, *FEW, "--networks")
+    done = succeeds("compare", f"sharp={two[0]}", f"soft={two[1]}", *asked)
     lines = {line.split()[0]: line for line in done.out.splitlines() if line[:1].strip()}
     rows = {line.split()[0]: line for line in done.out.splitlines() if "  " in line}
     assert rows["nll"].endswith("worse")
@@ -80,17 +73,6 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
 def differences(succeeds, a, b):
     done = succeeds("compare", f"a={a}", f"b={b}", "--json", *FEW)
     return {row["difference"] for row in json.loads(done.out)["differences"]}
-
-
-def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
-    order = np.random.default_rng(0).permutation(len(data.test))
-    shuffled = tmp_path / "shuffled.parquet"
-    labels = data.test_labels[order].astype(np.int32)
-    write_logits(
-        shuffled,
-        Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}),
-    )
-    assert differences(calgrid, two[0], shuffled) == {0.0}
 
 
 def test_columns_are_paired_by_the_names_of_classes(calgrid, data, tmp_path):
@@ -133,9 +115,8 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
 
 
 def test_a_metric_named_twice_is_shown_once(succeeds, two):
-    done = succeeds(
-        "compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW
-    )
+    asked = ("--metrics", "ece", "nll", "ece", "--json")
+    done = succeeds("compare", f"a={two[0]}", f"b={two[1]}", *asked, *FEW)
     assert [row["metric"] for row in json.loads(done.out)["differences"]] == ["ece", "nll"]
 
 
@@ -152,11 +133,15 @@ def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):
 def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, data, tmp_path):
     rows, labels = len(data.test), data.test_labels.astype(np.int32)
     index, order = np.arange(rows, dtype=np.int32) % 100, np.random.default_rng(0).permutation(rows)
-    shift, severity = (
-        np.repeat(["blur", "noise", "noise"], 100),
-        np.repeat(np.array([1, 1, 2], np.int8), 100),
-    )
+    shift = np.repeat(["blur", "noise", "noise"], 100)
+    severity = np.repeat(np.array([1, 1, 2], np.int8), 100)
     family = Logits(index, labels, data.test, shift=shift, severity=severity)
     write_logits(tmp_path / "a.parquet", family)
     write_logits(tmp_path / "b.parquet", family.rows(order))
     assert differences(calgrid, tmp_path / "a.parquet", tmp_path / "b.parquet") == {0.0}
+
+
+def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
+    rows = read_logits(two[0]).rows(np.random.default_rng(0).permutation(len(data.test)))
+    write_logits(tmp_path / "shuffled.parquet", rows)
+    assert differences(calgrid, two[0], tmp_path / "shuffled.parquet") == {0.0}

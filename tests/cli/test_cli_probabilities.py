@@ -57,9 +57,8 @@ def test_labels_with_the_probability_0_are_counted(calgrid, tmp_path):
     probs = np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]], dtype=np.float32)
     np.savez(tmp_path / "p.npz", probs=probs, label=np.array([1, 0, 1]))
     done = calgrid("metrics", tmp_path / "p.npz", "--json", *AS_GIVEN)
-    assert (
-        "1 of 3 rows give their label the probability 0; the NLL counts it as 1.4e-45" in done.err
-    )
+    said = "1 of 3 rows give their label the probability 0; the NLL counts it as 1.4e-45"
+    assert said in done.err
     expected = (149 * np.log(2) - np.log(0.75) + np.log(2)) / 3
     assert json.loads(done.out)["nll"]["value"] == pytest.approx(expected)
 

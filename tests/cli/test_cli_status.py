@@ -70,15 +70,10 @@ def test_states_of_trainings(place, jobs, found, trainings):
     older = Path(trainings["fl3"].folder).with_name("train-0123456789")
     write_record(place / older / "train.json", {"fingerprint": "of another configuration"})
     log(trainings["ce"], LINE)
-    log(
-        trainings["ls"],
-        LINE,
-        "calgrid train: Stopped by SIGINT: the state is saved; run again to continue.",
-    )
-    log(
-        trainings["mbls"],
-        "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.",
-    )
+    stopped = "calgrid train: Stopped by SIGINT: the state is saved; run again to continue."
+    log(trainings["ls"], LINE, stopped)
+    diverged = "train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate."
+    log(trainings["mbls"], f"calgrid train: {diverged}")
     with locks.OwnerLock(place / f"{trainings['ce'].folder}.lock", "run"):
         found, text = found(), jobs()
     states = {"ce": "running", "ls": "stopped", "mbls": "failed", "fl3": "waiting", "brier": "done"}

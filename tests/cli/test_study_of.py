@@ -75,9 +75,8 @@ def test_a_study_is_named_by_its_configuration_or_its_folder(command, succeeds, 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_names_no_study_is_refused(command, fails, place):
     Path("data").mkdir()
-    fails(
-        *arguments(command, "tiny"), parts=["There is no tiny; give the configuration of a study"]
-    )
+    said = "There is no tiny; give the configuration of a study"
+    fails(*arguments(command, "tiny"), parts=[said])
     fails(*arguments(command, "data"), parts=["The folder data holds no study; give"])
     if command not in ("export", "verify"):
         Path("x.zip").write_bytes(b"PK\5\6" + bytes(18))
@@ -150,7 +149,6 @@ def test_an_unpacked_archive_names_its_study(calgrid, succeeds, place):
 
 def test_clean_names_no_results_of_one_study_without_its_runs(fails, calgrid, place):
     for study in ("my_study.yaml", "results/tiny"):
-        fails(
-            "clean", study, "--yes", parts=["results/tiny is one study: name its runs with --run"]
-        )
+        said = "results/tiny is one study: name its runs with --run"
+        fails("clean", study, "--yes", parts=[said])
     assert "There is nothing to remove" in calgrid("clean", "results").out

@@ -68,15 +68,11 @@ def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
     with refuses(DataError, said, "--kind probabilities", "kind: probabilities", "subtract 1"):
         read_any(path, "logits")
     assert read_any(path, "probabilities").probabilities == pytest.approx(probabilities, abs=1e-3)
-    for other in (
-        probabilities - 1,
-        np.r_[probabilities[:-1], [[0, 0, 0, 3]]],
-        np.log(probabilities),
-    ):
+    outlier = np.r_[probabilities[:-1], [[0, 0, 0, 3]]]
+    for other in (probabilities - 1, outlier, np.log(probabilities)):
         path = npz(tmp_path / "l.npz", logits=other, label=LABELS)
-        assert predicted(read_any(path, "logits")) == pytest.approx(
-            softmax(other.astype(np.float32))
-        )
+        found = predicted(read_any(path, "logits"))
+        assert found == pytest.approx(softmax(other.astype(np.float32)))
 
 
 @pytest.mark.parametrize("name", ["probs", "probabilities"])
@@ -123,14 +119,12 @@ def test_probabilities_are_kept_to_the_last_bit(tmp_path, suffix, dtype):
 
 
 def test_probabilities_of_zero_and_one_and_rows_that_the_metrics_would_refuse(tmp_path):
-    data = read_any(
-        npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3)), "probabilities"
-    )
+    path = npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3))
+    data = read_any(path, "probabilities")
     assert np.isfinite(data.logits).all()
     assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
-    path = npz(
-        tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1])
-    )
+    probs = np.array([[0.5, 0.5], [0.5, 0.5005]])
+    path = npz(tmp_path / "p.npz", probs=probs, label=np.array([0, 1]))
     found = predicted(read_any(path, "probabilities")).probs
     assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
     assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
@@ -332,9 +326,8 @@ def test_labels_in_a_file_of_their_own_are_paired_by_index_if_both_have_it(tmp_p
 def test_arrays_of_other_names_are_named(tmp_path, refuses):
     path = tmp_path / "t.npz"
     np.savez(path, LOGITS, LABELS)
-    with refuses(
-        DataError, "it contains arr_0, arr_1; give their names with --values-key and --label-key"
-    ):
+    said = "it contains arr_0, arr_1; give their names with --values-key and --label-key"
+    with refuses(DataError, said):
         read_any(path, "logits")
     assert_read(read_any(path, "logits", values_key="arr_0", label_key="arr_1"))
     with refuses(DataError, "it contains arr_0, arr_1"):
@@ -430,9 +423,8 @@ def test_labels_that_may_or_may_not_be_the_values_in_the_names_of_columns(tmp_pa
 def test_a_column_without_a_stated_beginning_never_becomes_a_class(tmp_path, refuses):
     """``weight`` may be a class or not."""
     path = wide(tmp_path / "t.csv", [*NAMES, "weight"], np.c_[LOGITS, LOGITS[:, 0]], LABELS)
-    with refuses(
-        DataError, "if each column of floats is a class, --classes cat,dog,eel,fox,weight"
-    ):
+    said = "if each column of floats is a class, --classes cat,dog,eel,fox,weight"
+    with refuses(DataError, said):
         read_any(path, "logits")
     assert_read(read_any(path, "logits", classes=NAMES))
 
@@ -470,18 +462,15 @@ def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path
 def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
     said = ["with a class each", "--values-key", "--classes"]
     two = np.c_[LOGITS, softmax(LOGITS)]
-    path = wide(
-        tmp_path / "two.csv", [f"{kind}_{k}" for kind in "lp" for k in range(4)], two, LABELS
-    )
+    names = [f"{kind}_{k}" for kind in "lp" for k in range(4)]
+    path = wide(tmp_path / "two.csv", names, two, LABELS)
     with refuses(DataError, "two.csv", *said):
         read_any(path, "logits")
     assert_read(read_any(path, "logits", values_key="l_"))
-    assert read_any(path, "probabilities", values_key="p_").probabilities == pytest.approx(
-        softmax(LOGITS)
-    )
-    gap = wide(
-        tmp_path / "gap.parquet", ["c0", "c1", "c3", "c4"], LOGITS, LABELS, row=np.arange(20)
-    )
+    found = read_any(path, "probabilities", values_key="p_").probabilities
+    assert found == pytest.approx(softmax(LOGITS))
+    names = ["c0", "c1", "c3", "c4"]
+    gap = wide(tmp_path / "gap.parquet", names, LOGITS, LABELS, row=np.arange(20))
     with refuses(DataError, "gap.parquet", *said):
         read_any(gap, "logits")
 
@@ -616,12 +605,8 @@ def test_labels_of_yes_or_no(tmp_path):
 def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, shape):
     labels, scores = np.arange(20) % 2, np.linspace(0.05, 0.95, 20).reshape(shape)
     path = npz(tmp_path / "t.npz", label=labels, **{kind: scores})
-    with refuses(
-        DataError,
-        f"{kind} must have shape (N, K)",
-        f"got {shape}",
-        "give --binary (in a study, binary: true)",
-    ):
+    said = f"{kind} must have shape (N, K) ... got {shape}"
+    with refuses(DataError, said, "give --binary (in a study, binary: true)"):
         read_any(path, kind)
     p = scores.ravel() if kind == "probabilities" else 1 / (1 + np.exp(-scores.ravel()))
     assert predicted(read_any(path, kind, binary=True)) == pytest.approx(np.c_[1 - p, p], abs=1e-7)
@@ -631,9 +616,8 @@ def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, s
 
 
 def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys):
-    pq.write_table(
-        pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]}), tmp_path / "t.parquet"
-    )
+    table = pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]})
+    pq.write_table(table, tmp_path / "t.parquet")
     found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
     assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
     assert capsys.readouterr().err == ""
@@ -662,10 +646,8 @@ def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses, ca
     assert read("0", [0, 1, 0], classes=["0", "1"]).label.tolist() == [0, 1, 0]
     assert "is taken for class 1" not in capsys.readouterr().err
     assert read("p_0", [0, 1, 0]).label.tolist() == [0, 1, 0]
-    said = (
-        "the one column 'p_0' is taken for class 1; if it is that of class 0, exchange the labels."
-    )
-    assert said in capsys.readouterr().err
+    said = "'p_0' is taken for class 1; if it is that of class 0, exchange the labels."
+    assert f"the one column {said}" in capsys.readouterr().err
     with refuses(DataError, "it contains label, p_0; give", "; --binary needs --values-key."):
         read("p_0", [0, 1, 0], values_key=None)
 
