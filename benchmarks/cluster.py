@@ -1,12 +1,10 @@
 """A whole study through ``sbatch`` on the test cluster, and again without SLURM: are all results
 the same bytes?
 
-    python -m benchmarks.cluster [--accounting] [--configfile FILE] [--into FOLDER]
+    python -m benchmarks.cluster [--configfile FILE] [--into FOLDER]
 
-Without a file it is the default grid. With ``--accounting`` the cluster has slurmdbd and MariaDB
-(Debian's packages ``slurmdbd mariadb-server``), and Snakemake asks ``sacct`` for its jobs, as it
-does by default on a site. Takes as root about a quarter of an hour for the default grid. Exit code
-1 if a file differs.
+Without a file it is the default grid, which takes as root about a quarter of an hour. Exit code 1
+if a file differs.
 """
 
 import argparse
@@ -18,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.slurm import accounting
 from tests.slurm.cluster import Cluster, why_not
 from tests.workflow.dag import HOME, Repository
 
@@ -38,13 +35,12 @@ SAME = (
 def main() -> int:
     """Return 0 if all files are the same, 1 if one differs, 2 without such a cluster."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--accounting", action="store_true", help="with slurmdbd, asked by sacct")
     parser.add_argument(
         "--configfile", type=Path, help="configuration of the study (the default grid)"
     )
     parser.add_argument("--into", type=Path, help="folder for both results (a temporary one)")
     options = parser.parse_args()
-    if reason := why_not() or (accounting.why_not() if options.accounting else ""):
+    if reason := why_not():
         print(reason, file=sys.stderr)
         return 2
     config = ["--configfile", str(options.configfile.resolve())] if options.configfile else []
@@ -54,25 +50,16 @@ def main() -> int:
         for name in ("slurm", "local"):
             (into / name).mkdir(parents=True)
             copies[name] = Repository(into / name)
-        _through_slurm(copies["slurm"].root, config, options.accounting)
+        _through_slurm(copies["slurm"].root, config)
         _timed("without SLURM", copies["local"].root, ["-m", "snakemake", "--cores", "2", *config])
         return _compare(copies["slurm"].root / "results", copies["local"].root / "results")
 
 
-def _through_slurm(root: Path, config: list[str], with_accounting: bool) -> None:
-    site = ["--default-resources", f"slurm_account={accounting.ACCOUNT}"]
-    if not with_accounting:
+def _through_slurm(root: Path, config: list[str]) -> None:
+    with Cluster() as cluster:
         site = ["--slurm-no-account", "--slurm-status-command", "squeue"]
-    with Cluster(with_accounting=with_accounting) as cluster:
         _timed("through sbatch", root, [str(CONTROLLER), "--profile", "slurm", *site, *config])
         print("jobs:", dict(collections.Counter(job["JobState"] for job in cluster.jobs())))
-        if with_accounting:
-            fields = "--format=JobID,State,ExitCode,ElapsedRaw,AllocTRES%40"
-            rows = cluster.command(
-                "sacct", "--allocations", "--noheader", "--parsable2", fields
-            ).splitlines()
-            states = collections.Counter(row.split("|")[1] for row in rows)
-            print(f"sacct knows {len(rows)} jobs: {dict(states)}; the first: {rows[0]}")
 
 
 def _timed(name: str, root: Path, command: list[str]) -> None:

@@ -21,7 +21,7 @@ from calgrid.study.study import Study
 
 HOME = Path(__file__).parents[1]
 #: what takes minutes: begun first, so that the many short tests fill what is left
-LONG = ("tests/slurm/", "tests/report/", "tests/workflow/")
+LONG = ("tests/slurm/", "tests/workflow/test_damage", "tests/report/", "tests/workflow/")
 #: files whose tests run in one process, as they share studies that are slow to make
 TOGETHER = re.compile(
     r"tests/report/test_(browser|figures(_(of_papers|ranks|smart))?|html|pure|results|tables)\.py"

@@ -4,8 +4,7 @@ files in /etc/slurm.
 The configuration must lie in the default place, because job steps do not inherit ``SLURM_CONF``;
 left behind without a controller it would make every SLURM command (and so every start of Snakemake)
 wait for one, so it is removed on stop. Each node has one processor core and one GPU, a stand-in
-that only schedules: a device file like ``/dev/null``. ``Cluster(with_accounting=True)`` has
-slurmdbd and a database too.
+that only schedules: a device file like ``/dev/null``.
 """
 
 import contextlib
@@ -21,11 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.slurm import accounting
-
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 FOLDER = Path("/etc/slurm")
-FILES = {name: FOLDER / name for name in ("slurm.conf", "gres.conf", accounting.CONFIGURATION)}
+FILES = {name: FOLDER / name for name in ("slurm.conf", "gres.conf")}
 MARK = "# test cluster of calgrid, state in "
 NODES = ("calgrid1", "calgrid2")
 STEP_SECONDS = 0.1
@@ -46,6 +43,7 @@ SlurmctldLogFile={state}/slurmctld.log
 SlurmdLogFile={state}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+AccountingStorageType=accounting_storage/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
@@ -61,7 +59,6 @@ ReturnToService=0
 SlurmdTimeout=60
 SlurmdParameters=config_overrides
 """
-NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none\n"
 NODE = (
     "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=20000 "
     "Gres=gpu:1\n"
@@ -116,10 +113,6 @@ class Cluster:
     machine.
     """
 
-    def __init__(self, *, with_accounting: bool = False) -> None:
-        self.with_accounting = with_accounting
-        self.database: accounting.Database | None = None
-
     def __enter__(self):
         # a second process that wants a cluster (tests run in two) waits for this one's end
         self._turn = Path(tempfile.gettempdir(), "calgrid-test-cluster.turn").open("w")
@@ -131,20 +124,10 @@ class Cluster:
         try:
             self._configure()
             self._start_munge()
-            if self.database is not None:
-                self.database.start(wait_for)
-                self._daemon("slurmdbd")
-                wait_for(
-                    lambda: self.try_command("sacctmgr", "list", "cluster").returncode == 0,
-                    "slurmdbd",
-                    60,
-                )
             self._daemon("slurmctld")
             for node in NODES:
                 self._daemon("slurmd", "-N", node)
             wait_for(lambda: self.states() == dict.fromkeys(NODES, "idle"), "idle nodes", 60)
-            if self.database is not None:
-                accounting.add_account(self.command)
         except BaseException:
             self.__exit__()
             raise
@@ -161,19 +144,14 @@ class Cluster:
             (self.state / name).mkdir()
         for node in NODES:
             os.mknod(self.state / f"gpu-{node}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        controller, dbd, database, *ports = _free_ports(3 + len(NODES))
+        controller, *ports = _free_ports(1 + len(NODES))
         host = socket.gethostname()
         nodes = "".join(
             NODE.format(node=n, host=host, port=p) for n, p in zip(NODES, ports, strict=True)
         )
         settings = SLURM_CONF.format(mark=MARK, state=self.state, host=host, port=controller)
         FOLDER.mkdir(exist_ok=True)
-        accounts = NO_ACCOUNTING
-        if self.with_accounting:
-            self.database = accounting.Database(self.state, database)
-            accounting.configure(FOLDER, MARK, self.state, dbd, database)
-            accounts = accounting.SLURM_CONF.format(port=dbd, state=self.state)
-        FILES["slurm.conf"].write_text(settings + accounts + nodes + PARTITIONS)
+        FILES["slurm.conf"].write_text(settings + nodes + PARTITIONS)
         FILES["gres.conf"].write_text(
             "".join(f"NodeName={n} Name=gpu File={self.state}/gpu-{n}\n" for n in NODES)
         )
@@ -205,11 +183,8 @@ class Cluster:
                 wait_for(lambda: not self.squeue(), "the end of all jobs", 20)
         for path in FILES.values():
             path.unlink(missing_ok=True)
-        for name in (*NODES, "slurmctld", "slurmdbd"):
+        for name in (*NODES, "slurmctld", "munged"):
             _end(self._pid(name))
-        if self.database is not None:
-            self.database.stop()
-        _end(self._pid("munged"))
         shutil.rmtree(self.state, ignore_errors=True)
 
     def _pid(self, name):

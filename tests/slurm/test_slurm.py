@@ -1,20 +1,19 @@
-"""Real jobs of SLURM: what they ask for, the bytes of a local run, and what clusters do to them.
+"""Real jobs of SLURM: one grid through everything that clusters do, to the bytes of a local run.
 
 One file, so that one process starts one cluster.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-import pandas as pd
 import pytest
 from tests.slurm.cluster import wait_for
-from tests.workflow.dag import CONFIG, IDENTITY, RUN, Repository, changed
+from tests.workflow.dag import METRICS, RUN, Repository, changed
 
 from calgrid.storage.locks import _process_start
 
@@ -28,135 +27,14 @@ SITE = (
     "predict:gpu=0",
     "predict:gres=gpu:1",
 )
-LONG_RUNS = "results/runs/long/digits/resnet8"
 #: tables, figures and report are processes of a second that differ in nothing from aggregate
 SCORES = ("--until", "aggregate")
-TRAININGS = ("--until", "train")
 #: a resume state ten times a second
 OFTEN = {"CALGRID_RESUME_SECONDS": "0.1"}
-
-LONG = {
-    **CONFIG,
-    "protocols": {"long": {"base": "digits", "epochs": 80}},
-    "grids": [
-        {
-            "protocol": "long",
-            "datasets": ["digits"],
-            "backbones": ["resnet8"],
-            "methods": list(METHODS),
-            "seeds": [1],
-            "calibrators": ["none"],
-        }
-    ],
-}
-
-
-@pytest.fixture(scope="module")
-def planned(new_grid):
-    """The grid with the device left open, so that jobs ask for a GPU, and what a dry run says of
-    it.
-    """
-    grid = new_grid()
-    grid.configure({**changed(methods=list(METHODS)), "device": "auto"})
-    shown = grid.snakemake("--profile", "slurm", *SITE, "--configfile", "tiny.yaml", "-n")
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    return grid, shown.stdout + shown.stderr
-
-
-@pytest.fixture(scope="module")
-def finished(cluster, planned):
-    grid, _ = planned
-    ended = grid.start(*SITE, *SCORES).wait(timeout=1500)
-    assert ended == 0, grid.log() + cluster.logs()
-    return grid
-
-
-def completed(cluster, rule):
-    """Jobs of a rule of this grid that ended well; those of another protocol are of other tests."""
-    return [
-        job
-        for job in cluster.jobs(f"rule_{rule}")
-        if job["JobState"] == "COMPLETED" and "_long_" not in job["Comment"]
-    ]
-
-
-def files_of_runs(folder):
-    """Paths of models, histories, logits and metrics below the folder of runs."""
-    files = [*folder.rglob("*-*/model.safetensors"), *folder.rglob("*-*/**/*.parquet")]
-    return [path.relative_to(folder) for path in files]
-
-
-def assert_same_bytes(paths, one, other):
-    assert {path.parts[0] for path in paths} == set(METHODS)
-    for path in paths:
-        assert (one / path).read_bytes() == (other / path).read_bytes(), path
-
-
-def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
-    paths = files_of_runs(finished.root / RUN)
-    assert {path.name for path in paths} >= {"model.safetensors", "photos.parquet"}
-    assert_same_bytes(paths, finished.root / RUN, finished_once.root / RUN)
-
-
-def test_no_row_is_lost_or_doubled(finished):
-    metrics = pd.read_parquet(finished.root / "results/tiny/metrics.parquet")
-    assert not metrics.duplicated(IDENTITY).any()
-    rows = metrics.query("split == 'test' and metric == 'nll'")
-    cells = set(zip(rows["method"], rows["calibrator"], strict=True))
-    assert cells == set(itertools.product(METHODS, ("none", "ts")))
-
-
-def test_nothing_is_left_to_do(finished):
-    assert finished.plan("tiny.yaml", *SCORES) == set()
-    assert finished.plan("tiny.yaml", "--profile", "slurm", *SCORES) == set()
-
-
-def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(finished, cluster):
-    gpu = "gres:gpu:1"
-    asked = {"train": {"TresPerJob": gpu}, "predict": {"TresPerNode": gpu}}
-    for rule in (*asked, "calibrate", "aggregate"):
-        jobs = completed(cluster, rule)
-        assert jobs
-        for job in jobs:
-            found = {name: job[name] for name in ("TresPerJob", "TresPerNode") if name in job}
-            assert found == asked.get(rule, {}), rule
-
-
-@pytest.mark.parametrize("rule", ["train", "calibrate", "aggregate"])
-def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
-    shown = re.findall(
-        rf"^rule {rule}:.*?^ +resources: (.*?)$", planned[1], re.MULTILINE | re.DOTALL
-    )
-    jobs = completed(cluster, rule)
-    asked = {
-        (int(job["MinMemoryNode"][:-1]), job["TimeLimit"], "TresPerJob" in job) for job in jobs
-    }
-    told = set()
-    for text in shown:
-        numbers = dict(re.findall(r"(\w+)=(\d+)", text))
-        hours, minutes = divmod(int(numbers["runtime"]), 60)
-        limit = f"{hours:02d}:{minutes:02d}:00"
-        told.add((int(numbers["mem_mb"]), limit, numbers.get("gpu") == "1"))
-    assert told - {(250, *rest) for _, *rest in told} == asked
-
-
-def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
-    first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_mbls")
-    assert first["JobState"] in ("FAILED", "OUT_OF_MEMORY")
-    assert second["JobState"] == "COMPLETED"
-    assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
-    told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
-    told, _, _ = told.partition("Trying to restart job")
-    assert "The reason: out of memory: raise mem_mb of the rule" in told
-
-
-def test_a_cluster_without_accounting_is_found_out_and_squeue_asked(finished):
-    said = "has no accounting (Slurm accounting storage is disabled): the states of jobs are "
-    assert finished.log().count(f"{said}read from squeue") == 1
-
-
-def test_both_nodes_were_used(finished, cluster):
-    assert {job["NodeList"] for job in completed(cluster, "")} == {"calgrid1", "calgrid2"}
+#: the device is left open, so that jobs ask for a GPU
+STUDY = {**changed(methods=list(METHODS), shifts=[]), "device": "auto"}
+#: enough to be interrupted twice
+STUDY["protocols"]["quick"]["epochs"] = 40
 
 
 class Run:
@@ -164,8 +42,8 @@ class Run:
 
     def __init__(self, grid, cluster, method):
         self.grid, self.cluster, self.method = grid, cluster, method
-        self.folder = grid.root / LONG_RUNS / method / "seed1"
-        self.comment = f"rule_train_wildcards_long_digits_resnet8_{method}_1"
+        self.folder = grid.root / RUN / method / "seed1"
+        self.comment = f"rule_train_wildcards_quick_digits_resnet8_{method}_1"
 
     def begun(self):
         """The running job, once it has written a resume state."""
@@ -219,7 +97,7 @@ class Run:
         )
 
     def log(self):
-        folder = self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}"
+        folder = self.grid.root / f"results/logs/train/quick/digits/resnet8/{self.method}"
         with contextlib.suppress(FileNotFoundError, StopIteration):
             # Snakemake deletes the log before each attempt
             return next(folder.glob("seed1-*.log")).read_text()
@@ -228,13 +106,6 @@ class Run:
     def record(self):
         (record,) = self.folder.glob("train-*/train.json")
         return json.loads(record.read_text())
-
-
-def cancel(cluster, run):
-    """``scancel``: the job fails, Snakemake tries again."""
-    with run.held() as job:
-        cluster.command("scancel", job["JobId"])
-    wait_for(lambda: cluster.job(job)["JobState"] == "CANCELLED", "the cancelled job")
 
 
 def warn(cluster, run):
@@ -274,46 +145,118 @@ def reach_time_limit(cluster, run):
 def reference(tmp_path_factory):
     """The same grid on this machine without SLURM."""
     undisturbed = Repository(tmp_path_factory.mktemp("undisturbed"))
-    undisturbed.configure(LONG)
-    undisturbed.run("tiny.yaml", *TRAININGS)
+    undisturbed.configure(STUDY)
+    undisturbed.run("tiny.yaml", *SCORES)
     return undisturbed
 
 
-def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
+@pytest.fixture(scope="module")
+def planned(new_grid):
+    """The grid, and what a dry run says of it."""
     grid = new_grid()
-    grid.configure(LONG)
-    ce, mbls = (Run(grid, cluster, method) for method in METHODS)
-    first = grid.start(*TRAININGS, "--retries", "2", **OFTEN)
-    for event, run in [
-        (cancel, ce),
-        (preempt, mbls),
-        (lose_node, ce),
-        (reach_time_limit, mbls),
-        (warn, ce),
-    ]:
-        event(cluster, run)
-    # the controller dies while a job of its own runs; a second one is called at once
-    with ce.held() as orphan:  # as slow as it takes for the second controller's job to meet it
-        first.kill()
-        first.wait()
-        wait_for(lambda: list(mbls.folder.glob("train-*/train.json")), "the end of mbls")
-        second = grid.start(*TRAININGS, **OFTEN)
-        refusal = f"is being written by process {ce.writer()}"
-        wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
-        assert f"SLURM job {orphan['JobId']}" in ce.log()
-        assert cluster.job(orphan)["JobState"] == "RUNNING"
-    assert second.wait(timeout=900) == 0, grid.log()
+    grid.configure(STUDY)
+    shown = grid.snakemake("--profile", "slurm", *SITE, "--configfile", "tiny.yaml", "-n")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return grid, shown.stdout + shown.stderr
 
-    # a requeued job may be interrupted a second time by the end of its first start
-    for run, least in ((ce, 3), (mbls, 2)):
-        assert run.record()["interruptions"] >= least, "started anew"
+
+@pytest.fixture(scope="module")
+def finished(cluster, planned):
+    """The grid after all events."""
+    grid, _ = planned
+    ce, mbls = (Run(grid, cluster, method) for method in METHODS)
+    first = grid.start(*SITE, *SCORES, "--retries", "2", **OFTEN)
+
+    def disturb_mbls():
+        preempt(cluster, mbls)
+        reach_time_limit(cluster, mbls)
+        mbls.begun()
+
+    with ThreadPoolExecutor() as pool:
+        disturbed = pool.submit(disturb_mbls)
+        lose_node(cluster, ce)
+        warn(cluster, ce)
+        # the controller dies while jobs of its own run; a second one is called at once
+        with ce.held() as orphan:  # as slow as it takes for the second one's job to meet it
+            disturbed.result()
+            first.kill()
+            first.wait()
+            wait_for(lambda: list(mbls.folder.glob("train-*/train.json")), "the end of mbls")
+            second = grid.start(*SITE, *SCORES, **OFTEN)
+            refusal = f"is being written by process {ce.writer()}"
+            wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
+            assert f"SLURM job {orphan['JobId']}" in ce.log()
+            assert cluster.job(orphan)["JobState"] == "RUNNING"
+    assert second.wait(timeout=900) == 0, grid.log() + cluster.logs()
     assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], (
         "trained once, by the job that was left alone"
     )
     assert refusal in ce.log(), "what the second job said is kept beside what the first one said"
-    jobs = [job["JobId"] for job in cluster.jobs(ce.comment)]
-    assert set(
-        re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)
-    ) == set(jobs)
-    paths = files_of_runs(reference.root / LONG_RUNS)
-    assert_same_bytes(paths, grid.root / LONG_RUNS, reference.root / LONG_RUNS)
+    return grid
+
+
+def completed(cluster, rule):
+    """Jobs of a rule that ended well."""
+    return [job for job in cluster.jobs(f"rule_{rule}") if job["JobState"] == "COMPLETED"]
+
+
+def test_results_are_byte_for_byte_those_of_a_local_run(finished, reference):
+    runs = reference.root / RUN
+    files = [*runs.rglob("*-*/model.safetensors"), *runs.rglob("*-*/**/*.parquet")]
+    assert {path.relative_to(runs).parts[0] for path in files} == set(METHODS)
+    for path in (*files, reference.root / METRICS):
+        assert (finished.root / path.relative_to(reference.root)).read_bytes() == path.read_bytes()
+    assert finished.plan("tiny.yaml", "--profile", "slurm", *SCORES) == set()
+
+
+def test_interrupted_trainings_go_on_and_each_start_is_in_the_log(finished, cluster):
+    # a requeued job may be interrupted a second time by the end of its first start
+    for run in (Run(finished, cluster, method) for method in METHODS):
+        assert run.record()["interruptions"] >= 2, "started anew"
+    ce = Run(finished, cluster, "ce")
+    started = re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)
+    assert set(started) == {job["JobId"] for job in cluster.jobs(ce.comment)}
+
+
+def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(finished, cluster):
+    gpu = "gres:gpu:1"
+    asked = {"train": {"TresPerJob": gpu}, "predict": {"TresPerNode": gpu}}
+    for rule in (*asked, "calibrate", "aggregate"):
+        jobs = completed(cluster, rule)
+        assert jobs
+        for job in jobs:
+            found = {name: job[name] for name in ("TresPerJob", "TresPerNode") if name in job}
+            assert found == asked.get(rule, {}), rule
+
+
+@pytest.mark.parametrize("rule", ["train", "calibrate", "aggregate"])
+def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
+    shown = re.findall(
+        rf"^rule {rule}:.*?^ +resources: (.*?)$", planned[1], re.MULTILINE | re.DOTALL
+    )
+    jobs = completed(cluster, rule)
+    asked = {
+        (int(job["MinMemoryNode"][:-1]), job["TimeLimit"], "TresPerJob" in job) for job in jobs
+    }
+    told = set()
+    for text in shown:
+        numbers = dict(re.findall(r"(\w+)=(\d+)", text))
+        hours, minutes = divmod(int(numbers["runtime"]), 60)
+        limit = f"{hours:02d}:{minutes:02d}:00"
+        told.add((int(numbers["mem_mb"]), limit, numbers.get("gpu") == "1"))
+    assert told - {(250, *rest) for _, *rest in told} == asked
+
+
+def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
+    first, *later = cluster.jobs(Run(finished, cluster, "mbls").comment)
+    assert first["JobState"] in ("FAILED", "OUT_OF_MEMORY")
+    assert [job["JobState"] for job in later] == ["TIMEOUT", "COMPLETED"]
+    assert [job["MinMemoryNode"] for job in (first, *later)] == ["250M", "4000M", "4000M"]
+    told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
+    told, _, _ = told.partition("Trying to restart job")
+    assert "The reason: out of memory: raise mem_mb of the rule" in told
+
+
+def test_a_cluster_without_accounting_is_found_out_by_each_call_and_squeue_asked(finished):
+    said = "has no accounting (Slurm accounting storage is disabled): the states of jobs are "
+    assert finished.log().count(f"{said}read from squeue") == len(finished.controllers)
