@@ -6,7 +6,6 @@ small grid.
 
 import json
 import os
-import shutil
 import time
 
 import numpy as np
@@ -60,9 +59,22 @@ def files(tmp_path):
     return repository
 
 
-def test_a_file_with_other_rows_of_the_same_size_is_read_again(files):
+def test_another_content_of_a_file_or_a_published_number_reaches_the_study(files):
+    numbers = files.root / "mine.csv"
+    numbers.write_text(f"{NAMES}\nmine,1,d,b,m,none,ece,,0,4.34,,percent,\n")
+    with (files.root / "files.yaml").open("a") as file:
+        file.write("published: [mine.csv]\n")
+
+    def published():
+        table = pd.read_parquet(files.root / "results/files/summary.parquet")
+        return set(table["published"].dropna().round(6))
+
     files.run("files.yaml", "aggregate")
     first = accuracy(files)
+    assert published() == {0.0434}
+    numbers.write_text(numbers.read_text().replace("4.34", "9.99"))
+    assert files.plan("files.yaml") == AGGREGATION
+    # other rows of the same size and time
     path = files.root / "data/r.npz"
     size, status = path.stat().st_size, path.stat()
     logits(path, changed=100)
@@ -71,6 +83,7 @@ def test_a_file_with_other_rows_of_the_same_size_is_read_again(files):
     assert files.plan("files.yaml") == IMPORTED | AGGREGATION
     files.run("files.yaml", "aggregate")
     assert accuracy(files) < first - 0.1
+    assert published() == {0.0999}
     logits(path)  # as it was: its result is there
     assert files.plan("files.yaml") == AGGREGATION
 
@@ -99,69 +112,35 @@ def test_code_that_changes_between_planning_and_its_job_is_refused(files):
     assert files.plan("files.yaml") == {"calibrate m/seed0"} | AGGREGATION
 
 
-def test_a_published_number_that_is_corrected_reaches_the_study(files):
-    numbers = files.root / "mine.csv"
-    numbers.write_text(f"{NAMES}\nmine,1,d,b,m,none,ece,,0,4.34,,percent,\n")
-    with (files.root / "files.yaml").open("a") as file:
-        file.write("published: [mine.csv]\n")
-    files.run("files.yaml", "aggregate")
+def test_a_run_on_another_type_of_processor_has_other_bits_and_all_that_shows_it_is_made_again(
+    twin, monkeypatch, capsys
+):
+    model = twin.result("mbls", "train") / "model.safetensors"
+    record = twin.result("mbls", "predict") / "predict.json"
+    shown = twin.root / "results/tiny/tables/methods.csv"
+    before = shown.read_text()
+    flip(model)
+    monkeypatch.chdir(twin.root)
+    assert main(["verify", "results/tiny", "--delete"]) == 0
+    twin.environment = {**twin.environment, **OTHER_PROCESSOR}
+    twin.run("tiny.yaml", str(record.relative_to(twin.root)))
+    trained = json.loads((twin.result("mbls", "train") / "train.json").read_text())
+    read = json.loads(record.read_text())
+    (of_model,) = [of for of in read["inputs"]["results"].values() if model.name in of]
+    assert of_model == {model.name: trained["files"][model.name]["sha256"]}
+    capsys.readouterr()
+    # what was made from the network before
+    assert main(["verify", "results/tiny"]) == 2
+    assert "had another content when it was made" in capsys.readouterr().out
+    later = branch("mbls", stages=("calibrate",)) | branch("tst+mbls") | AGGREGATION
+    assert twin.plan() == later
 
-    def published():
-        table = pd.read_parquet(files.root / "results/files/summary.parquet")
-        return set(table["published"].dropna().round(6))
-
-    assert published() == {0.0434}
-    numbers.write_text(numbers.read_text().replace("4.34", "9.99"))
-    assert files.plan("files.yaml") == AGGREGATION
-    files.run("files.yaml", "aggregate")
-    assert published() == {0.0999}
-
-
-class TestOtherBits:
-    """A run that is computed again on another type of processor."""
-
-    def test_removed_runs_and_all_that_shows_them_are_made_again(self, twin):
-        before = (twin.root / "results/tiny/tables/methods.csv").read_text()
-        for folder in twin.root.glob("results/runs/*/*/*/mbls/seed1/*"):
-            shutil.rmtree(folder)
-        assert twin.plan() == branch("mbls", "tst+mbls") | AGGREGATION
-        twin.environment = {**twin.environment, **OTHER_PROCESSOR}
-        twin.run("tiny.yaml", "tables")
-        assert twin.plan("tiny.yaml", "tables") == set()
-        metrics = pd.read_parquet(twin.root / "results/tiny/metrics.parquet")
-        chosen = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
-        of_run = chosen[(chosen["method"] == "mbls") & (chosen["calibrator"] == "none")]
-        table = pd.read_csv(twin.root / "results/tiny/tables/methods.csv")
-        shown = table[(table["method"] == "mbls") & (table["calibrator"] == "none")]
-        assert shown["nll_mean"].item() == pytest.approx(of_run["value"].item())
-        assert (twin.root / "results/tiny/tables/methods.csv").read_text() != before
-
-    def test_a_network_that_is_trained_again_is_predicted_again(self, twin, monkeypatch, capsys):
-        model = twin.result("mbls", "train") / "model.safetensors"
-        record = twin.result("mbls", "predict") / "predict.json"
-        predicted = record.relative_to(twin.root)
-        flip(model)
-        monkeypatch.chdir(twin.root)
-        assert main(["verify", "results/tiny", "--delete"]) == 0
-        twin.environment = {**twin.environment, **OTHER_PROCESSOR}
-        twin.run("tiny.yaml", str(predicted))
-        trained = json.loads((twin.result("mbls", "train") / "train.json").read_text())
-        read = json.loads(record.read_text())
-        (of_model,) = [of for of in read["inputs"]["results"].values() if model.name in of]
-        assert of_model == {model.name: trained["files"][model.name]["sha256"]}
-        capsys.readouterr()
-        # what was made from the network before
-        assert main(["verify", "results/tiny"]) == 2
-        assert "had another content when it was made" in capsys.readouterr().out
-        later = branch("mbls", stages=("calibrate",)) | branch("tst+mbls") | AGGREGATION
-        assert twin.plan() == later
-
-
-def test_the_same_bits_end_the_chain(twin):
-    folder = twin.result("mbls", "predict")
-    shutil.rmtree(folder)
-    calibrated = twin.result("mbls", "calibrate") / "calibrate.json"
-    before = calibrated.read_text()
-    twin.run("tiny.yaml", METRICS)
-    assert calibrated.read_text() == before
-    assert twin.plan("tiny.yaml", METRICS) == set()
+    twin.run("tiny.yaml", "tables")
+    assert twin.plan("tiny.yaml", "tables") == set()
+    metrics = pd.read_parquet(twin.root / METRICS)
+    chosen = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
+    of_run = chosen[(chosen["method"] == "mbls") & (chosen["calibrator"] == "none")]
+    table = pd.read_csv(shown)
+    cell = table[(table["method"] == "mbls") & (table["calibrator"] == "none")]
+    assert cell["nll_mean"].item() == pytest.approx(of_run["value"].item())
+    assert shown.read_text() != before

@@ -70,12 +70,6 @@ def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
     )
 
 
-def test_the_working_directory_may_be_elsewhere(finished, tmp_path):
-    result = finished.snakemake("-n", "--cores", "2", "--directory", str(tmp_path))
-    assert result.returncode == 0, result.stderr
-    assert "train" in result.stdout + result.stderr
-
-
 def test_the_profile_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
     fresh.configure({**changed(methods=["ce"]), "device": "cuda"})
