@@ -80,7 +80,9 @@ def calibrators(data: StudyData) -> Table | None:
     if set(data.calibrators) == {UNCALIBRATED}:
         return None
     several = len(data.methods) > 1
-    order = "Methods are sorted by their rank without calibration. " if several else ""
+    order = "Methods are sorted by their rank without calibration. "
+    if not several:
+        order = "Calibrators are sorted by their NLL. "
     return _of_calibrators(
         data,
         "calibrators",
@@ -145,5 +147,9 @@ def _of_calibrators(
         tied = ties(data, group, rows, metrics, within="method")
         return [metric_section(data.label(group), rows, metrics, lead, "method", tied)]
 
+    def tests(group: Group) -> pd.DataFrame:
+        rows = data.test(group)
+        return rows if len(data.methods) > 1 else rows.sort_values("nll_mean", kind="stable")
+
     shown = data.groups if groups is None else groups
-    return grouped(id, title, "Calibrators", shown, data.test, section, caption)
+    return grouped(id, title, "Calibrators", shown, tests, section, caption)
