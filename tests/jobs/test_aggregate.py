@@ -425,5 +425,6 @@ def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
     rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", {}, map)
     about = {"protocol": "p", "dataset": "digits", "backbone": "resnet8", "calibrator": "ts"}
     counts = {"fits": 3, "warned": 2, "unconverged": 1}
-    counts["texts"] = {"bound 1": ["ce 1"], "bound 2": ["ce 2"]}
+    one, two = "ce seed 1", "ce seed 2"
+    counts["texts"] = {"bound 1": [one], "other": [one, two], "bound 2": [two]}
     assert (rows, warnings) == (6, [{**about, **counts}])

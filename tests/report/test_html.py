@@ -208,7 +208,9 @@ def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make
     said = recommendation(data, group)[0]
     tied = {*map(tuple, found.tied[["method", "calibrator"]].to_numpy())}
     tied.add((found.best["method"], found.best["calibrator"]))
-    assert (("ce", "none") in tied) == said.startswith("Use `ce` without calibration: NLL ")
+    assert (("ce", "none") in tied) == said.startswith(
+        "Use `ce` without calibration, the simplest: NLL "
+    )
     about = {"shifts": (), "ood": (), "n_test": 1000}
     data, group = make(methods=("mixup",), seeds=(0, 1, 2, 3), **about).opened()
     found = best_of_all(data, group)

@@ -219,41 +219,39 @@ def _collect_costs(
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
     For each calibrator with warnings in a setting: its number of fits, how many warned, how many
-    did not converge, and the first warning of each (text -> method and seed of the runs).
+    did not converge, and their warnings (text -> the runs).
     """
     total = 0
     texts = defaultdict[Fit, defaultdict[str, list[str]]](lambda: defaultdict(list))
-    unconverged = Counter[Fit]()
+    counts = defaultdict[Fit, Counter[str]](Counter)
     with writing(path, footer) as writer:
         for costs, fits in in_processes(_costs_of, _batches(runs)):
             total += writer.add(costs)
-            for fit, run, warning, converged in fits:
-                texts[fit][warning].append(run)
-                unconverged[fit] += not converged
+            for fit, run, said, converged in fits:
+                counts[fit].update(fits=1, warned=bool(said), unconverged=not converged)
+                for warning in said:
+                    texts[fit][warning].append(run)
     warnings = []
     for fit, by_text in sorted(texts.items()):
-        counts = {"fits": sum(map(len, by_text.values())), "unconverged": unconverged[fit]}
-        by_text.pop("", None)
-        if by_text:
-            warned = {"warned": sum(map(len, by_text.values())), "texts": by_text}
-            warnings.append({**dict(zip(FIT, fit, strict=True)), **counts, **warned})
+        place = dict(zip(FIT, fit, strict=True))
+        warnings.append({**place, **counts[fit], "texts": by_text})
     return total, warnings
 
 
-def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, str, bool]]]:
-    """Costs of some runs, and of each fit its run, the first warning, empty without warnings, and
-    whether it converged.
-    """
+def _costs_of(
+    runs: Sequence[ManifestRun],
+) -> tuple[Table, list[tuple[Fit, str, list[str], bool]]]:
+    """Costs of some runs, and of each fit its run, its warnings, and whether it converged."""
     rows: list[Row] = []
     warnings = []
     for run in runs:
         fits = _record(run["calibrate"], CALIBRATE).content["fits"]
         rows += _costs(run, fits)
-        named = f"{run['key']['method']} {run['key']['seed']}"
+        named = f"{run['key']['method']} seed {run['key']['seed']}"
         for fit in fits:
-            first = next(iter(fit.get("warnings", ())), "")
             place = (*setting_of(run), fit["calibrator"])
-            warnings.append((place, named, first, fit.get("converged", True)))
+            said = list(fit.get("warnings", ()))
+            warnings.append((place, named, said, fit.get("converged", True)))
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 

@@ -26,8 +26,8 @@ BEST_CALIBRATOR = (
 )
 TIES = (
     "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "
-    "correction within the families of tests.csv; calibration errors by the squared calibration "
-    "error and its best, and metrics that have no test are not marked."
+    "correction within the families of tests.parquet; calibration errors by the squared "
+    "calibration error and its best, and metrics that have no test are not marked."
 )
 NULL = (
     "ECE null is the expected ECE of a perfectly calibrated network with the same confidences and "

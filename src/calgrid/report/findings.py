@@ -135,12 +135,13 @@ def _baseline(data: StudyData, group: Group) -> str:
         return ""
     row = rows.iloc[0]
     debiased, plain, null = text.means(row, *ECES)
+    over, under = text.means(row, "o_ece", "u_ece")
     beside = ", ".join(map("{} {}".format, WORDS.values(), text.means(row, *WORDS)))
     return (
         f"{code(row['method'])} has a debiased ECE of "
         f"{debiased}{_interval(data, row, 'ece_debiased')}, with {beside}. Its plain "
-        f"ECE is {plain}; the expected ECE of a perfectly calibrated network with its confidences "
-        f"is {null} on {data.test_samples(group):,} images."
+        f"ECE is {plain}: {over} from overconfident bins, {under} from underconfident ones; the "
+        f"expected ECE of a perfectly calibrated network with its confidences is {null} on {data.test_samples(group):,} images."
     )
 
 
@@ -206,8 +207,8 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
 
 def _ranges(texts: Mapping[str, Sequence[str]], named: bool) -> str:
     """Warnings (text -> runs), of which those that differ in numbers alone are one, with the range
-    of each number, and the runs if they are to be named: ``(4.40 to 13.00 % are at the bound: ce 1
-    and ls 2)``.
+    of each number, and the runs if they are to be named: ``(4.40 to 13.00 % are at the bound: ce
+    seed 1 and ls seed 2)``.
     """
     alike: dict[str, list[str]] = {}
     for words in texts:

@@ -56,7 +56,9 @@ def _choice(data: StudyData, group: Group, found: Recipes) -> str:
     else:
         chosen = enough.iloc[0]
     nll, accuracy, ece = text.means(chosen, "nll", "accuracy", "ece_debiased")
-    said = [f"Use {combined(data, chosen)}: NLL {nll}, accuracy {accuracy}, debiased ECE {ece}."]
+    simplest = "" if chosen is best else ", the simplest"
+    numbers = f"NLL {nll}, accuracy {accuracy}, debiased ECE {ece}"
+    said = [f"Use {combined(data, chosen)}{simplest}: {numbers}."]
     if chosen is not best:
         would = ""
         if chosen["verdict"] == verdicts.TIE:
@@ -80,7 +82,7 @@ def _choice(data: StudyData, group: Group, found: Recipes) -> str:
     worse = len(others) - len(tied)
     if worse and len(others) > 1:
         count = "All others" if worse == len(others) else text.count(worse, "other")
-        said.append(f"{count} {'is' if worse == 1 else 'are'} worse.")
+        said.append(f"{count} {'has' if worse == 1 else 'have'} a worse NLL.")
     return " ".join(said)
 
 

@@ -137,9 +137,7 @@ class StudyData:
 
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
-        """Warnings of calibrator fits: counts for each calibrator of a group, and the first
-        warning.
-        """
+        """Warnings of calibrator fits: counts for each calibrator of a group, and the texts."""
         return self._record.content.get("warnings", []) if self._record is not None else []
 
     @functools.cached_property

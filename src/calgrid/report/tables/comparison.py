@@ -114,7 +114,7 @@ def each_two(data: StudyData) -> Table | None:
             f"NLL (nats) of the method of a row minus that of the method of a column, on the "
             f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row "
             "is better. Below: verdict and p-value after Holm's correction in the family of the "
-            f"pair (tests.csv). Bold: better or worse. {captions.TESTED}"
+            f"pair (tests.parquet). Bold: better or worse. {captions.TESTED}"
         )
 
     title = "Each method against each other"
