@@ -111,14 +111,8 @@ def make_config():
     """
 
     def make(grid=None, **changes):
-        block = {
-            "protocol": "digits",
-            "datasets": ["digits"],
-            "backbones": ["resnet8"],
-            "methods": ["ce", "mbls"],
-            "seeds": [1],
-            **(grid or {}),
-        }
+        block = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
+        block |= {"methods": ["ce", "mbls"], "seeds": [1], **(grid or {})}
         return {"study": "small", "grids": [block], **changes}
 
     return make

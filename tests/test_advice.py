@@ -33,7 +33,18 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def texts() -> Iterator[tuple[Path, str]]:
+@functools.cache
+def arguments(path: Path) -> set[str]:
+    """Names of the arguments of all functions of a file."""
+    return {each.arg for each in ast.walk(tree(path)) if isinstance(each, ast.arg)}
+
+
+@functools.cache
+def texts() -> list[tuple[Path, str]]:
+    return list(read_texts())
+
+
+def read_texts() -> Iterator[tuple[Path, str]]:
     """File and text of each raised message and each warning; ``{}`` stands for values."""
     for path in sorted((HOME / "src" / "calgrid").rglob("*.py")):
         for node in ast.walk(tree(path)):
@@ -99,9 +110,8 @@ def test_messages_advise_keys_and_arguments_that_exist(keys):
     """An argument is one of a function in the file of the message."""
     wrong = []
     for path, text in texts():
-        arguments = {each.arg for each in ast.walk(tree(path)) if isinstance(each, ast.arg)}
-        known = keys | arguments | OF_OTHERS
-        wrong += [(path.name, name, text) for name in ADVICE.findall(text) if name not in known]
+        named = {*ADVICE.findall(text)} - keys - arguments(path) - OF_OTHERS
+        wrong += [(path.name, name, text) for name in named]
     assert wrong == []
 
 

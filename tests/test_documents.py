@@ -33,13 +33,10 @@ def test_every_column_is_explained(name):
     assert set(getattr(schema, name)) <= NAMES
 
 
-def test_every_column_of_diagnostics_of_papers_is_explained():
+def test_every_file_of_a_study_and_every_column_of_logits_and_diagnostics_is_explained():
     for name, columns in FILES.items():
         assert f"`{name}`" in PAGE
         assert set(columns) <= NAMES
-
-
-def test_every_file_of_a_study_and_every_column_of_logits_is_explained():
     assert all(f"`{name}`" in PAGE for name in (*schema.STUDY_FILES, "manifest.json"))
     assert set(COLUMNS) <= NAMES
 

@@ -63,13 +63,10 @@ def declared(extra: str | None = None) -> list[Requirement]:
     return [Requirement(text) for text in texts]
 
 
-def test_lock_has_one_exact_public_version_a_line_and_nothing_else():
+def test_lock_has_one_exact_public_version_a_line_is_sorted_and_names_each_package_once():
     assert [
         line for line in lock_lines() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)
     ] == []
-
-
-def test_lock_is_sorted_and_names_each_package_once():
     names = [line.split("==")[0].lower() for line in lock_lines()]
     assert names == sorted(names)
     assert len(locked()) == len(names)
@@ -190,7 +187,6 @@ def test_every_conda_file_is_that_of_a_rule_and_of_a_stage_here():
 
 
 # containers
-# --------------------------------------------------------------------------------------------------
 
 
 def copied() -> dict[str, list[tuple[str, str]]]:

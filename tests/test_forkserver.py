@@ -77,9 +77,7 @@ def ended(pid: int) -> bool:
     return False
 
 
-def test_a_fork_takes_over_arguments_environment_folder_files_and_its_code_is_returned(
-    calls, tmp_path
-):
+def test_a_fork_takes_over_arguments_environment_folder_files_and_returns_its_code(calls, tmp_path):
     calls.environment["COLOUR"] = "blue"
     process, said = calls.job("print(sys.stdin.read())", cwd=tmp_path, stdin=subprocess.PIPE)
     assert process.communicate("given")[0] == "given\n"

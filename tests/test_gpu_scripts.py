@@ -27,12 +27,8 @@ def kit(scripts):
 
 def test_commands_are_jobs_of_the_plan(kit, tmp_path):
     options = argparse.Namespace(work=tmp_path, pictures=None)
-    grid = {
-        "protocol": "digits",
-        "backbones": ["resnet8"],
-        "methods": ["ce", "maccal"],
-        "seeds": [1],
-    }
+    grid = {"protocol": "digits", "backbones": ["resnet8"], "methods": ["ce", "maccal"]}
+    grid["seeds"] = [1]
     runs = kit.Runs(options, {}, [grid], copy="_again")
     first, second = (runs.key("digits", "resnet8", method) for method in ("ce", "maccal"))
     commands = [

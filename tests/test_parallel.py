@@ -104,13 +104,13 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path):
         time.sleep(0.05)
 
 
-#: frees and allocates ten arrays of 3 MB, a hundred times, and prints the page faults
+#: frees and allocates ten arrays of 3 MB, ten times, and prints the page faults
 CHURN = """
 import resource
 import numpy as np
 from calgrid.parallel import keep_freed_memory
 {}
-for _ in range(100):
+for _ in range(10):
     arrays = [np.empty(3_000_000, np.uint8) for _ in range(10)]
     for array in arrays:
         array[::4096] = 1

@@ -134,7 +134,7 @@ def test_registered_facts_are_those_of_the_network(name):
             check_images(name, 10, (2 * least, 2 * least))
 
 
-@pytest.mark.parametrize("size", [8, 32, 40])
+@pytest.mark.parametrize("size", [8, 40])
 def test_stages_pool_and_head_are_the_forward_pass_and_overwrite_nothing(name, size):
     model, x = build(name, num_classes=7), images(size)
     for stage in model.stages:
@@ -145,8 +145,9 @@ def test_stages_pool_and_head_are_the_forward_pass_and_overwrite_nothing(name, s
     features = model.features(images(size))
     assert features.shape == (3, model.num_features)
     assert torch.equal(model.pool(x), features)
-    assert torch.equal(model.head(features), model(images(size)))
-    assert model(images(size)).shape == (3, 7)
+    logits = model(images(size))
+    assert torch.equal(model.head(features), logits)
+    assert logits.shape == (3, 7)
 
 
 def test_stages_are_stem_and_three_levels_at_halving_resolution():
@@ -235,7 +236,6 @@ def test_one_class_is_refused():
 
 
 # dropout before the head
-# ------------------------------------------------------------------------------------------
 
 
 def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole():

@@ -115,7 +115,6 @@ def test_weights_that_only_another_model_has_are_refused_by_timm(refuses):
 
 
 # names, known without importing timm
-# ------------------------------------------------------------------------------
 
 
 def test_names_are_those_that_timm_lists():

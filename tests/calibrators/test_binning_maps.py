@@ -89,13 +89,8 @@ def test_bbq_scores_values_and_outputs_of_the_worked_example():
     np.testing.assert_allclose(two, [0.4177778, 0.809, -7.49482024], atol=5e-8)
     calibrator = fit_example("bbq")
     np.testing.assert_allclose(top_after(calibrator, [0.6, 0.9]), [0.5027245, 0.7226780], atol=5e-8)
-    assert calibrator.fit_history == {
-        "n_models": 2,
-        "best_n_bins": 2,
-        "n_steps": 2,
-        "converged": True,
-        "warnings": [],
-    }
+    numbers = {"n_models": 2, "best_n_bins": 2, "n_steps": 2}
+    assert calibrator.fit_history == {**numbers, "converged": True, "warnings": []}
 
 
 @pytest.mark.parametrize(

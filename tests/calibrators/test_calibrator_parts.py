@@ -55,17 +55,8 @@ def test_a_missing_damaged_or_other_file_is_refused(problem, tmp_path, damage, s
     ],
 )
 def test_a_file_of_another_version_is_refused(tmp_path, arrays, change):
-    whole = {
-        "id": "ts",
-        "hyperparameters": {},
-        "n_classes": 5,
-        "n_samples": 20,
-        "kind": "logits",
-        "binary": False,
-        "class_names": None,
-        "feature_width": None,
-        "fit_history": {},
-    }
+    whole = {"id": "ts", "hyperparameters": {}, "n_classes": 5, "n_samples": 20, "kind": "logits"}
+    whole |= {"binary": False, "class_names": None, "feature_width": None, "fit_history": {}}
     write_arrays(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, whole)
     assert load_calibrator(tmp_path / "x").n_classes == 5
     write_arrays(tmp_path / "x", dict.fromkeys(arrays, np.ones(1)), {**whole, **change})

@@ -147,7 +147,7 @@ def test_calibrated_data_stay_as_they_are(id, make):
     assert np.abs(after[rows, top] - before[rows, top]).mean() < IDENTITY_TOLERANCE.get(id, 0.03)
 
 
-@pytest.mark.parametrize("n_samples", [1, 2, 50])
+@pytest.mark.parametrize("n_samples", [1, 2])
 @pytest.mark.parametrize("id", MATRIX)
 def test_few_validation_samples_are_enough_to_give_distributions(id, problem, held_out, n_samples):
     calibrator = problem.rows(slice(n_samples)).fit(id, **SHORT.get(id, {}))
@@ -160,9 +160,7 @@ def test_few_validation_samples_are_enough_to_give_distributions(id, problem, he
     "case", ["all right", "all wrong", "absent class", "one class", "ties", "equal", "1e4", "-inf"]
 )
 @pytest.mark.parametrize("id", MATRIX)
-def test_degenerate_validation_data_give_distributions_or_contradict_the_head(
-    id, problem, held_out, case
-):
+def test_degenerate_data_give_distributions_or_contradict_the_head(id, problem, held_out, case):
     data = degenerate(problem.rows(slice(200)), case)
     if case == "-inf" and id in NEEDS_HEAD:
         with pytest.raises(DataError, match="do not give these logits"):
@@ -212,9 +210,7 @@ def test_impossible_classes_get_nothing_and_certainty_is_allowed(fitted, problem
         assert np.isneginf(output.log_probs[logits == -np.inf]).all()
 
 
-def test_a_second_fit_forgets_the_first_and_is_saved_as_the_same_bytes(
-    id, problem, fitted, held_out, tmp_path
-):
+def test_a_second_fit_forgets_the_first_and_has_its_bytes(id, problem, fitted, held_out, tmp_path):
     first = problem.fit(id, **SHORT[id]) if id in SHORT else fitted
     used = problem.rows(slice(40)).fit(id, **SHORT.get(id, {}))
     used.fit(problem.logits, problem.labels, problem.features, problem.head)

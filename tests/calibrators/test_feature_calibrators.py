@@ -25,7 +25,6 @@ def plain_proximity(queries, points, k, leave_out=False):
 
 
 # distance to training images
-# --------------------------------------------------------------------------------------------------
 
 
 def test_temperature_of_dac_grows_with_the_distance_to_training_images():
@@ -53,7 +52,6 @@ def test_the_constant_of_dac_may_be_negative_as_in_the_code(unit):
 
 
 # proximity
-# --------------------------------------------------------------------------------------------------
 
 
 def test_proximity_of_hand_computed_points():
@@ -92,7 +90,6 @@ def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(pr
 
 
 # density ratio
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", [1 << 22, 100])
@@ -147,7 +144,6 @@ def test_too_few_wrong_samples_mean_temperature_scaling(problem, held_out, wrong
 
 
 # parts by proximity
-# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", ["irm", "iso", "iso_ova", "hb", "hb_ova"])
@@ -170,7 +166,6 @@ def test_each_part_is_fitted_to_its_samples_only(problem, held_out):
 
 
 # feature clipping
-# -------------------------------------------------------------------------------------------------
 
 
 def clip_by_hand(problem, threshold):

@@ -51,9 +51,7 @@ def test_outputs_of_sigmoids_are_warned_of(problem):
 
 
 @pytest.mark.parametrize("change", [lambda p: p.round(2), lambda p: 100 * p])
-def test_rounded_probabilities_and_percentages_are_no_logits(
-    problem, probabilities, refuses, change
-):
+def test_rounded_probabilities_and_percents_are_no_logits(problem, probabilities, refuses, change):
     said = ("or to about 1 or 100, like probabilities", "divide each row by its sum")
     with refuses(DataError, *said):
         problem.fit("ts").predict_proba(change(probabilities))

@@ -17,7 +17,6 @@ def smoothed(problem):
     return np.log(problem.predict(problem.fit("ts_mix")))
 
 
-# ------------------------------------------------------------------------------------------------
 # shared parts
 
 
@@ -48,7 +47,6 @@ def test_the_likelihood_comes_with_its_derivatives(design):
     )
 
 
-# ------------------------------------------------------------------------------------------------
 # vs
 
 
@@ -162,7 +160,6 @@ def test_the_order_of_separable_rows_does_not_matter(id):
     assert lowest < 1.5 * first.fit_history["loss"]
 
 
-# ------------------------------------------------------------------------------------------------
 # svs, sms
 
 
@@ -182,7 +179,6 @@ def test_structured_scaling_minimises_the_loss_of_the_paper(problem, id):
     assert nll + penalty == pytest.approx(lowest, abs=1e-10)
 
 
-# ------------------------------------------------------------------------------------------------
 # ms_odir, dirichlet
 
 

@@ -60,9 +60,7 @@ def torch_loss(name, scaled, labels, **options):
         *(("charbonnier", {"sigma": s, "delta": d}) for s in (0.01, 0.3) for d in (1e-3, 0.1)),
     ],
 )
-def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(
-    make, name, options, n_classes
-):
+def test_loss_and_gradient_are_those_of_automatic_differentiation(make, name, options, n_classes):
     data = make(300, n_classes)
     beta = np.random.default_rng(0).uniform(0.1, 3.0, 300)
     leaf = torch.tensor(beta, requires_grad=True)

@@ -18,18 +18,8 @@ from calgrid.calibrators.kernel import densities, mean_label
 from calgrid.calibrators.smoothing_spline_ova import evaluate, fit_smoothing_spline, spline_basis
 
 #: probabilities of three classes and labels of a worked example
-ROWS = np.array(
-    [
-        (0.7, 0.2, 0.1),
-        (0.6, 0.3, 0.1),
-        (0.2, 0.6, 0.2),
-        (0.3, 0.5, 0.2),
-        (0.1, 0.3, 0.6),
-        (0.4, 0.2, 0.4),
-        (0.5, 0.4, 0.1),
-        (0.2, 0.3, 0.5),
-    ]
-)
+TENTHS = (721, 631, 262, 352, 136, 424, 541, 235)
+ROWS = np.array([[int(digit) for digit in str(row)] for row in TENTHS]) / 10
 LABELS = np.array([0, 0, 1, 0, 2, 2, 1, 2])
 #: scores and labels of a worked example that is its own mirror image
 MIRRORED = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])

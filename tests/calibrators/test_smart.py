@@ -190,8 +190,12 @@ def test_every_form_improves_on_one_temperature_keeps_the_top_class_and_survives
     np.testing.assert_array_equal(held_out.predict(load_calibrator(tmp_path / "x")), probabilities)
 
 
-def test_the_trace_holds_what_the_metrics_say_of_the_fit(problem):
-    history = problem.fit("smart", objective="nll", max_epochs=50, trace=True).fit_history
+def test_the_trace_holds_what_the_metrics_say_of_the_fit_and_does_not_change_it(problem, held_out):
+    plain, traced = (
+        problem.fit("smart", objective="nll", max_epochs=50, trace=trace) for trace in (False, True)
+    )
+    np.testing.assert_array_equal(held_out.predict(plain), held_out.predict(traced))
+    history = traced.fit_history
     assert history["trace_epoch"] == [0, 20, 40]
     np.testing.assert_allclose(history["trace_nll"], np.array(history["loss"])[::20])
     first = problem.fit("smart", objective="nll", max_epochs=1)
@@ -199,11 +203,6 @@ def test_the_trace_holds_what_the_metrics_say_of_the_fit(problem):
         ece(problem.predict(first), problem.labels), abs=1e-4
     )
     assert "trace_nll" not in first.fit_history
-
-
-def test_watching_a_fit_does_not_change_it(problem, held_out):
-    one, other = (problem.fit("smart", max_epochs=60, trace=trace) for trace in (False, True))
-    np.testing.assert_array_equal(held_out.predict(one), held_out.predict(other))
 
 
 def test_the_guard_keeps_a_network_that_helps_on_samples_it_has_not_seen():

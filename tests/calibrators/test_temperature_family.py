@@ -27,7 +27,6 @@ PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
 OTHERS = ["ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
 
 
-# ------------------------------------------------------------------------------------------------
 # shared parts
 
 
@@ -76,7 +75,6 @@ def test_the_scan_finds_the_lower_of_two_valleys():
         assert np.log(lowest_beta(function, n_samples).beta) == pytest.approx(root, abs=1e-9)
 
 
-# ------------------------------------------------------------------------------------------------
 # ts
 
 
@@ -173,7 +171,6 @@ def test_a_flat_objective_changes_nothing(objective, logits):
     )
 
 
-# ------------------------------------------------------------------------------------------------
 # ts_ece_grid
 
 
@@ -192,7 +189,6 @@ def test_the_first_of_equal_errors_wins():
     assert equal.fit_history["temperature"] == pytest.approx(0.1)
 
 
-# ------------------------------------------------------------------------------------------------
 # ts_mix
 
 
@@ -211,7 +207,6 @@ def test_smoothing_bounds_the_loss(problem, held_out):
     np.testing.assert_allclose(held_out.predict(calibrator), mixed, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------
 # hts
 
 
@@ -245,7 +240,6 @@ def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
         assert loss(best + 1e-3 * step) > loss(best)
 
 
-# ------------------------------------------------------------------------------------------------
 # tva_ts
 
 
@@ -260,9 +254,7 @@ def binary_cross_entropy(probabilities, labels):
     ("id", "key", "loss"),
     [("tva_ts", "loss", binary_cross_entropy), ("ets", "temperature_loss", brier)],
 )
-def test_the_temperature_of_lowest_top_versus_all_entropy_or_squared_error_is_found(
-    make, id, key, loss
-):
+def test_the_temperature_of_lowest_top_versus_all_entropy_or_brier_is_found(make, id, key, loss):
     data = make(2500, temperature=1.7, seed=4)
     history = data.fit(id).fit_history
 
@@ -287,7 +279,6 @@ def test_certain_samples_have_no_say_in_top_versus_all():
     assert alone.fit_history["temperature"] == 1.0
 
 
-# ------------------------------------------------------------------------------------------------
 # ets
 
 

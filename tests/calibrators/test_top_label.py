@@ -44,9 +44,7 @@ def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example()
         ([0.0, -1.0, -np.inf], 0.7, [0.7, 0.3, 0.0]),
     ],
 )
-def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion(
-    logits, target, expected
-):
+def test_the_top_label_takes_its_target_and_others_share_the_rest(logits, target, expected):
     np.testing.assert_allclose(top_label_map(np.array([logits]), np.array([target])), [expected])
 
 

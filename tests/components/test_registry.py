@@ -136,21 +136,14 @@ class TestFamily:
 
     def test_an_id_belongs_to_one(self, folder, refuses):
         (folder / "other.py").write_text(FAMILY.replace('"large"', '"third"'))
-        with refuses(
-            ConfigError,
-            "calgrid/datasets/other.py: 'small' is the dataset of calgrid/datasets/family.py",
-        ):
+        with refuses(ConfigError, "other.py: 'small' is the dataset of calgrid/datasets/family.py"):
             registry.describe("dataset", "small")
         assert list(registry.descriptions("dataset")) == ["large", "third"]
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            (
-                'id="small", ',
-                "",
-                "exactly one class with @register, or several with an id each, found 2",
-            ),
+            ('id="small", ', "", "exactly one class ... or several with an id each, found 2"),
             ('"small"', '"Small"', "the id 'Small' must be small letters"),
         ],
     )
@@ -199,10 +192,7 @@ def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        (
-            {"margn": 1.0},
-            "Unknown hyper-parameter 'margn' ... overrides[0] ... did you mean 'margin'?",
-        ),
+        ({"margn": 1.0}, "Unknown hyper-parameter 'margn' ... overrides[0] ... 'margin'?"),
         ({"margin": True}, "overrides[0]: margin must be a number ... True"),
         ({"form": "c"}, "overrides[0]: form must be one of ['a', 'b'] ... 'c'"),
     ],
@@ -247,9 +237,7 @@ def test_only_hyper_parameters_are_set_and_the_error_names_them():
 
 
 def test_a_component_without_hyper_parameters_says_so(refuses):
-    with refuses(
-        ConfigError, "Unknown hyper-parameter 'n_bins' in calibrator 'none'", "it has none"
-    ):
+    with refuses(ConfigError, "hyper-parameter 'n_bins' in calibrator 'none'", "it has none"):
         registry.describe("calibrator", "none").resolve({"n_bins": 3})
 
 
@@ -358,9 +346,7 @@ def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, changes
     assert len(registry.broken("loss")) == 1
 
 
-def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_plugin(
-    losses, tmp_path, refuses
-):
+def test_a_file_without_component_is_a_helper_here_but_wrong_in_plugins(losses, tmp_path, refuses):
     (losses / "helper.py").write_text("x = 1\n")
     assert not registry.descriptions("loss")
     assert not registry.broken("loss")
@@ -368,9 +354,7 @@ def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_pl
     (plugin / "losses").mkdir(parents=True)
     (plugin / "losses" / "helper.py").write_text("x = 1\n")
     plugins.use([plugin])
-    with refuses(
-        ConfigError, "lab/losses/helper.py must hold exactly one class with @register", "found 0"
-    ):
+    with refuses(ConfigError, "losses/helper.py must hold exactly one class with", "found 0"):
         registry.describe("loss", "helper")
     plugins.use(())
 
@@ -392,9 +376,7 @@ def test_wrong_facts_of_a_backbone_are_refused(package, refuses, given, parts):
 @pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])
 def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
     (losses / name).write_text(LOSS)
-    with refuses(
-        ConfigError, f"calgrid/losses/{name}: the file's name is the identifier", "small letters"
-    ):
+    with refuses(ConfigError, f"losses/{name}: the file's name is the identifier", "small letters"):
         registry.describe("loss", name.removesuffix(".py"))
 
 
@@ -409,9 +391,7 @@ def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, sai
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
 class TestEveryComponent:
-    def test_says_what_it_is_and_where_it_comes_from_and_declares_values_of_the_right_types(
-        self, kind, name
-    ):
+    def test_says_what_it_is_and_its_source_and_declares_values_of_right_types(self, kind, name):
         """A default and the same value in a configuration give the same fingerprint: 3 and 3.0
         would not.
         """

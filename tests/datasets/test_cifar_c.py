@@ -33,7 +33,7 @@ def write(tmp_path, monkeypatch, arrays, labels):
     expect(monkeypatch, Cifar10C, [write_tar(tmp_path / "CIFAR-10-C.tar", members, "w")])
 
 
-def test_a_folder_that_was_unpacked_stands_for_the_archive(
+def test_rows_go_by_corruption_and_severity_and_an_unpacked_folder_stands_for_the_archive(
     tmp_path, monkeypatch, arrays, base, refuses
 ):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
@@ -52,29 +52,21 @@ def test_a_folder_that_was_unpacked_stands_for_the_archive(
     fog.unlink()
     with refuses(DataError, f"{fog} cannot be read (No such file ... complete its folder"):
         Cifar10C().build(tmp_path, base)
-
-
-def test_rows_go_by_corruption_and_severity(tmp_path, monkeypatch, arrays, base):
-    write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
-    settings = Cifar10C().build(tmp_path, base)
-    assert [(setting.shift, setting.severity) for setting in settings] == [
+    assert [(setting.shift, setting.severity) for setting in archive] == [
         (s, n) for s in SHIFTS for n in range(1, 6)
     ]
-    fog = next(each for each in settings if (each.shift, each.severity) == ("fog", 3))
+    third = next(each for each in archive if (each.shift, each.severity) == ("fog", 3))
     expected = arrays["fog"][2 * COUNT : 3 * COUNT].transpose(0, 3, 1, 2)
-    assert np.array_equal(fog.split.images, expected)
-    assert fog.split.labels.tolist() == [0, 1, 2, 3]
-    assert isinstance(fog.split.images, np.memmap)
+    assert np.array_equal(third.split.images, expected)
+    assert third.split.labels.tolist() == [0, 1, 2, 3]
+    assert isinstance(third.split.images, np.memmap)
 
 
-def test_labels_of_another_test_split_are_refused(tmp_path, monkeypatch, arrays, base):
+def test_other_labels_and_arrays_of_another_form_are_refused(tmp_path, monkeypatch, arrays, base):
     write(tmp_path, monkeypatch, arrays, np.zeros(5 * COUNT, np.uint8))
     said = r"labels in .*CIFAR-10-C.tar differ from those of the test split"
     with pytest.raises(DataError, match=said):
         Cifar10C().build(tmp_path, base)
-
-
-def test_an_array_of_another_form_is_refused(tmp_path, monkeypatch, arrays, base):
     arrays["fog"] = arrays["fog"][:-1]
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT), 5))
     said = r"'fog.npy' in .*CIFAR-10-C.tar has the wrong type or shape"

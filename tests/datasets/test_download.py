@@ -181,9 +181,7 @@ def test_another_content_leaves_nothing_behind(server, file, tmp_path, refuses, 
     ],
     ids=["cut", "dropped", "missing"],
 )
-def test_a_failure_says_how_to_get_the_file_by_hand(
-    server, file, tmp_path, refuses, failure, reason
-):
+def test_a_failure_says_how_to_get_a_file_by_hand(server, file, tmp_path, refuses, failure, reason):
     server.plan = [failure]
     by_hand = f"or put data.tar of 2,560,000 bytes (sha256 {file['sha256']}) from {server.url} into"
     with refuses(DataError, f"{server.url} could not be downloaded (", reason, by_hand):
@@ -278,12 +276,7 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
     assert download(file, tmp_path) == path
     assert len(server.requests) == 1
     path.write_bytes(b"another content")
-    with refuses(
-        DataError,
-        "data.tar has changed since its first use",
-        f"of {digest}",
-        "put the old file back",
-    ):
+    with refuses(DataError, "data.tar has changed since", f"of {digest}", "put the old file back"):
         download(file, tmp_path)
     path.unlink()
     server.plan = [lambda handler: answer(handler, b"x" * 100)]

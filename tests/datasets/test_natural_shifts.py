@@ -107,7 +107,7 @@ def pack(root, monkeypatch, sets, n_classes=12, **changes):
     expect(monkeypatch, ImagenetV2, paths, n_classes=n_classes, **changes)
 
 
-def test_a_class_of_imagenet_v2_is_the_number_of_its_folder(tmp_path, sets):
+def test_classes_of_imagenet_v2_are_folders_of_ten_images(tmp_path, sets, monkeypatch, refuses):
     conditions = ImagenetV2().build(tmp_path, {})
     for condition, (archive, members) in zip(conditions, sets.items(), strict=True):
         assert condition.split.labels.tolist() == np.repeat(np.arange(12), 10).tolist()
@@ -120,11 +120,13 @@ def test_a_class_of_imagenet_v2_is_the_number_of_its_folder(tmp_path, sets):
     (tmp_path / "imagenetv2-top-images.tar.gz").unlink()
     unpacked = ImagenetV2().build(tmp_path, {})[2].split
     np.testing.assert_array_equal(unpacked.images, conditions[2].split.images)
+    del sets["imagenetv2-threshold0.7.tar.gz"]["imagenetv2-threshold0.7-format-val/3/4.jpeg"]
+    pack(tmp_path, monkeypatch, sets)
+    with refuses(DataError, "threshold0.7.tar.gz does not have 10 images of each of 12 classes"):
+        ImagenetV2().build(tmp_path, {})
 
 
-def test_prepared_natural_shifts_have_no_degree_and_the_registered_size(
-    tmp_path, monkeypatch, refuses
-):
+def test_prepared_natural_shifts_have_no_degree_and_registered_size(tmp_path, monkeypatch, refuses):
     pictures = {f"n{row % 2:08d}/{row}.JPEG": plain(row, (60, 60)) for row in range(10)}
     write_files(tmp_path / "val", pictures)
     expect(monkeypatch, Imagenet, [], n_classes=2, sizes={"val": 2, "test": 8})
@@ -138,13 +140,6 @@ def test_prepared_natural_shifts_have_no_degree_and_the_registered_size(
     made = open_prepared(tmp_path / "out").verify()
     found = [(each.shift, each.severity, each.stop) for each in made.conditions]
     assert found == [("matched_frequency", 0, 20), ("threshold07", 0, 40), ("top_images", 0, 60)]
-
-
-def test_an_incomplete_set_of_imagenet_v2_is_refused(tmp_path, monkeypatch, sets, refuses):
-    del sets["imagenetv2-threshold0.7.tar.gz"]["imagenetv2-threshold0.7-format-val/3/4.jpeg"]
-    pack(tmp_path, monkeypatch, sets)
-    with refuses(DataError, "threshold0.7.tar.gz does not have 10 images of each of 12 classes"):
-        ImagenetV2().build(tmp_path, {})
 
 
 # Tiny-ImageNet-C
@@ -164,9 +159,7 @@ def corrupted(cls, folder):
     ("cls", "name"),
     [(TinyImagenetC, "Tiny-ImageNet-C"), (TinyImagenetCExtra, "Tiny-ImageNet-C-extra")],
 )
-def test_conditions_of_tiny_imagenet_c_go_by_corruption_and_severity(
-    tmp_path, monkeypatch, cls, name, refuses
-):
+def test_tiny_imagenet_c_goes_by_corruption_and_severity(tmp_path, monkeypatch, cls, name, refuses):
     members = corrupted(cls, name)
     archive = write_tar(tmp_path / f"{name}.tar", members, "w")
     expect(monkeypatch, cls, [archive], n_classes=2)
@@ -236,14 +229,9 @@ def test_logits_of_some_classes_of_a_worked_example():
 
 
 def test_each_data_set_offers_its_natural_shifts():
-    for dataset, shift in (
-        ("cifar10", "cifar10_1"),
-        ("imagenet", "imagenet_v2"),
-        ("imagenet", "imagenet_r"),
-        ("imagenet", "imagenet_a"),
-        ("tiny_imagenet", "tiny_imagenet_c"),
-        ("tiny_imagenet", "tiny_imagenet_c_extra"),
-    ):
+    of_imagenet = [("imagenet", f"imagenet_{name}") for name in ("v2", "r", "a")]
+    of_tiny = [("tiny_imagenet", f"tiny_imagenet_{name}") for name in ("c", "c_extra")]
+    for dataset, shift in [("cifar10", "cifar10_1"), *of_imagenet, *of_tiny]:
         offered = registry.describe("dataset", dataset).info
         found = registry.describe("dataset", shift).info
         assert shift in offered["families"]

@@ -115,7 +115,7 @@ def test_constant_images_stay_and_are_not_mixed_with_each_other(name):
     assert np.array_equal(corrupt(grey, name, 1, 1.0), grey)
 
 
-def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digits, digits_c):
+def test_digits_c_has_five_severities_that_move_further_from_the_clean_images(digits, digits_c):
     conditions = digits_c.conditions
     assert [condition.severity for condition in conditions] == [1, 2, 3, 4, 5] * 6
     assert [condition.start for condition in conditions] == list(range(0, 36_000, 1_200))
@@ -123,9 +123,6 @@ def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digi
     assert np.array_equal(
         digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30)
     )
-
-
-def test_digits_c_moves_further_from_the_clean_images_at_each_severity(digits, digits_c):
     clean = digits.splits["test"].images.astype(float)
     images = digits_c.splits["shift"].images
     distance = [

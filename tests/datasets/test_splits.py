@@ -14,6 +14,8 @@ from calgrid.datasets.base import grey_to_rgb
 from calgrid.datasets.digits import Digits
 from calgrid.errors import DataError
 
+IMAGES, LABELS = np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int64)
+
 
 @settings(deadline=None, max_examples=50)
 @given(
@@ -36,9 +38,7 @@ def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
     share=st.floats(0.1, 0.9),
     seed=st.integers(0, 99),
 )
-def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(
-    per_class, classes, share, seed
-):
+def test_counts_of_balanced_sources_are_within_a_row_of_the_share(per_class, classes, share, seed):
     labels = np.arange(per_class * classes) % classes
     size = int(share * len(labels))
     rows = deal_rows(stratified_order(labels, seed), {"train": size, "test": len(labels) - size})
@@ -61,14 +61,10 @@ def test_grey_images_get_three_equal_channels():
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (
-            np.zeros((2, 3, 8, 8)),
-            np.zeros(2, np.int64),
-            "must be uint8 of shape .N, 3, H, W., got float64",
-        ),
-        (np.zeros((2, 8, 8), np.uint8), np.zeros(2, np.int64), r"got uint8 \(2, 8, 8\)"),
-        (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(3, np.int64), r"int64 of shape \(2,\)"),
-        (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int32), "got int32"),
+        (IMAGES.astype(float), LABELS, "must be uint8 of shape .N, 3, H, W., got float64"),
+        (IMAGES[:, 0], LABELS, r"got uint8 \(2, 8, 8\)"),
+        (IMAGES, LABELS[:1], r"int64 of shape \(2,\)"),
+        (IMAGES, LABELS.astype(np.int32), "got int32"),
     ],
 )
 def test_a_split_refuses_other_types_and_lengths(images, labels, message):
@@ -76,16 +72,13 @@ def test_a_split_refuses_other_types_and_lengths(images, labels, message):
         ImageSplit(images, labels)
 
 
-def test_digits_pictures_are_the_source_scaled_to_a_byte(digits):
+def test_digits_are_the_source_scaled_to_a_byte_with_the_constants_of_the_training_split(digits):
     built = Digits().build(None)["test"]
     source = load_digits()
     expected = np.rint(source.images[built.rows] * 255 / 16)
     assert np.array_equal(digits.splits["test"].images[:, 0], expected)
     assert np.array_equal(digits.splits["test"].labels, source.target[built.rows])
     assert digits.splits["test"].images.max() == 255
-
-
-def test_normalisation_constants_are_those_of_the_training_split(digits):
     pixels = digits.splits["train"].images / 255.0
     assert pixels.mean(axis=(0, 2, 3)) == pytest.approx(digits.mean, abs=5e-4)
     assert pixels.std(axis=(0, 2, 3)) == pytest.approx(digits.std, abs=5e-4)

@@ -124,9 +124,7 @@ class TestIndicator:
         assert abs(first.mean().item()) < 0.06
         assert first.std().item() == pytest.approx(1.0, abs=0.05)
 
-    def test_random_indicator_follows_the_seed_of_the_run_and_leaves_the_global_generator_alone(
-        self,
-    ):
+    def test_random_indicator_follows_the_seed_of_a_run_and_not_the_global_generator(self):
         one, same, other = (build(indicator="random", seed=seed).indicator for seed in (1, 1, 2))
         state = torch.get_rng_state()
         draws = [indicator(torch.zeros(N, C), None)[1] for indicator in (one, same, other)]
@@ -208,12 +206,18 @@ class TestGate:
 
 
 class TestState:
-    @pytest.mark.parametrize("indicator", INDICATORS)
-    def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, indicator):
-        loss = build(indicator=indicator)
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *({"indicator": name} for name in INDICATORS),
+            *({"momentum": 0.001}, {"beta": 0.0, "gate": "positive"}, {"gate": "negative"}),
+        ],
+    )
+    def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, options):
+        loss = build(**options)
         for seed in range(3):
             loss(*batch_with_features(seed), torch.arange(N))
-        resumed = build(seed=7, indicator=indicator)
+        resumed = build(seed=7, **options)
         resumed.load_state_dict(load(save(loss.state_dict())))
         for seed in range(3, 6):
             index = torch.arange(N) + seed

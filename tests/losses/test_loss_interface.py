@@ -41,9 +41,7 @@ def gradient(loss, batch):
 
 @pytest.mark.parametrize("name", IDS)
 class TestEveryLoss:
-    def test_is_a_finite_float32_scalar_with_detached_scalar_parts_and_leaves_its_inputs(
-        self, name
-    ):
+    def test_is_a_finite_float32_scalar_with_detached_parts_and_leaves_its_inputs(self, name):
         loss, batch = build(name), make_batch()
         before = copy.deepcopy(batch)
         total = loss(**batch)
@@ -107,9 +105,7 @@ class TestEveryLoss:
         assert torch.equal(total, expected)
 
     @pytest.mark.parametrize("reserved", [0, 2 * C, 3 * N])
-    def test_continues_exactly_across_the_end_of_an_epoch_whatever_was_seen_or_reserved(
-        self, name, reserved
-    ):
+    def test_continues_across_the_end_of_epochs_whatever_was_seen_or_reserved(self, name, reserved):
         loss = build(name)
         for seed in range(3):
             self._step(loss, seed)
@@ -220,9 +216,7 @@ def test_a_batch_that_does_not_fit_is_refused(change, message):
 def test_one_logit_that_is_not_finite_is_refused(value):
     batch = make_batch()
     batch["logits"][0, 1] = value
-    with pytest.raises(
-        DataError, match=rf"logits of 1 of {N} rows .* first row 0 \(counted from 0\):"
-    ):
+    with pytest.raises(DataError, match=rf"of 1 of {N} rows .* first row 0 \(counted from 0\):"):
         build("ce")(**batch)
 
 

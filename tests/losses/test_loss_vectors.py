@@ -110,9 +110,7 @@ def test_ranking_term_matches_the_reference(logits, labels):
         ("fedlas_mbls", {"lambda_": 0.1, "beta": 0.5, "margin": 6.0}, 1.843448, 0.394231),
     ],
 )
-def test_fedlas_with_given_gate_matches_the_reference(
-    name, options, value, gradient, logits, labels, features
-):
+def test_fedlas_matches_the_reference(name, options, value, gradient, logits, labels, features):
     loss = build_loss(name, 4, momentum=0.5, **options)
     loss.gate = GivenGate(1.0, -1.0, 1.0, -1.0)
     total = loss(logits, labels, features=features)

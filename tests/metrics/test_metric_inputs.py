@@ -13,10 +13,7 @@ LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_logits_are_refused_by_every_metric(name):
-    with pytest.raises(
-        DataError,
-        match=r"must hold probabilities in \[0, 1\] .*softmax.*, got 2 in row 0 .* class 0",
-    ):
+    with pytest.raises(DataError, match=r"in \[0, 1\] .*softmax.*, got 2 in row 0 .* class 0"):
         getattr(metrics, name)([[2.0, -1.0]], [0])
 
 
@@ -64,16 +61,13 @@ def test_the_number_of_bins_must_be_a_positive_integer(name, n_bins):
         getattr(metrics, name)(*B, n_bins)
 
 
-def test_float32_softmax_is_tolerated_and_float64_is_held_to_more():
+def test_rounding_of_float32_is_tolerated_and_float64_is_held_to_more():
     probs = np.array([[0.2, 0.79997]])
     assert metrics.accuracy(probs.astype(np.float32), [1]) == 1
     with pytest.raises(DataError, match="sum to 1"):
         metrics.accuracy(probs, [1])
-
-
-def test_rounding_beyond_the_border_is_moved_to_it():
-    probs = np.array([[np.nextafter(np.float32(1), np.float32(2)), 0]], dtype=np.float32)
-    assert metrics.check_probabilities(probs, [0]).confidence.max() == 1
+    beyond = np.array([[np.nextafter(np.float32(1), np.float32(2)), 0]], dtype=np.float32)
+    assert metrics.check_probabilities(beyond, [0]).confidence.max() == 1
 
 
 def test_results_do_not_depend_on_the_container():

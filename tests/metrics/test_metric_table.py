@@ -26,12 +26,9 @@ ROWS_NETWORK = [
 SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
 
 
-def test_identifiers():
+def test_identifiers_and_directions():
     assert list(metrics.METRICS) == [*ROWS, *ROWS_OOD, *ROWS_NETWORK, *SOFT]
     assert all(name == metric.id for name, metric in metrics.METRICS.items())
-
-
-def test_direction():
     higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
     assert higher == {
         *("accuracy", "top5", "balanced_accuracy", "macro_auroc"),
@@ -48,9 +45,6 @@ def test_evaluation_is_the_table_applied():
     assert list(found) == ROWS
     assert found == {name: getattr(metrics, name)(*B, 5) for name in ROWS}
     assert all(type(value) is float for value in found.values())
-
-
-def test_evaluation_against_a_distribution_is_the_table_applied():
     probs, votes = calibrated(20)[0], calibrated(20, seed=1)[0]
     assert metrics.evaluate_soft(probs, votes, n_bins=5) == {
         name: f(probs, votes, 5) for name, f in SOFT.items()

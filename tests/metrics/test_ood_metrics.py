@@ -46,13 +46,10 @@ def test_fpr95_takes_the_largest_threshold_that_keeps_95_percent(scores_id, scor
     )
 
 
-def test_scores_of_probabilities():
+def test_scores_of_probabilities_and_logits():
     probs = [[1.0, 0.0], [0.5, 0.5]]
     assert metrics.max_softmax(probs).tolist() == [1.0, 0.5]
     assert metrics.negative_entropy(probs) == pytest.approx([0, -np.log(2)])
-
-
-def test_scores_of_logits():
     logits = [[3, 1, 0], [2, 2, 0]]
     assert metrics.max_logit(logits).tolist() == [3, 2]
     assert metrics.energy(logits) == pytest.approx([3.1698460, 2.7586237])

@@ -146,11 +146,8 @@ def test_certain_mistakes_have_a_finite_nll():
     assert metrics.nll(single, np.array([0, 1])) == pytest.approx(149 * np.log(2) / 2)
 
 
-def test_top5_counts_ties_by_class_index():
+def test_top5_counts_ties_by_class_index_and_is_one_for_fewer_than_five_classes():
     probs = np.full((8, 8), 1 / 8)
     assert metrics.top5(probs, np.arange(8)) == pytest.approx(5 / 8)
     assert metrics.accuracy(probs, np.arange(8)) == pytest.approx(1 / 8)
-
-
-def test_top5_of_fewer_than_five_classes_is_one():
     assert metrics.top5(*B) == 1

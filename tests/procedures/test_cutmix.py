@@ -3,7 +3,6 @@
 import pytest
 import torch
 from tests.procedures.cases import images_batch
-from tests.training.test_trainer import assert_same_states, run
 
 from calgrid.procedures import build_procedure, cutmix
 
@@ -46,10 +45,3 @@ def test_a_share_of_the_batches_is_mixed(batch):
     torch.manual_seed(0)
     mixed = [procedure.mixture(batch) is not None for _ in range(1000)]
     assert sum(mixed) == pytest.approx(300, abs=50)
-
-
-def test_without_mixed_batches_it_is_plain_training(make_spec, prepared, tmp_path):
-    plain, _ = run(make_spec(), prepared, tmp_path / "plain")
-    options = {"probability": 0.0}
-    mixed, _ = run(make_spec("ce", "cutmix", procedure_options=options), prepared, tmp_path / "b")
-    assert_same_states(plain.states(), mixed.states())

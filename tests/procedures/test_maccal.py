@@ -62,7 +62,6 @@ def train_epoch(procedure, model, optimizer, epoch, steps=5):
 
 
 # masks: equations (8), (9), (11)
-# -----------------------------------------------------------------------------------
 
 
 def test_masked_layer_by_hand(layer):
@@ -196,7 +195,6 @@ def test_share_of_kept_weights_is_the_retention_rate(p0):
 
 
 # retention rate: equations (12), (13)
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,9 +229,7 @@ def test_threshold_decays_exponentially_over_the_epochs():
     epoch=st.integers(0, 39),
     sparsity=st.sampled_from(["decaying", "static", "fixed"]),
 )
-def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(
-    p, accuracy, confidence, epoch, sparsity
-):
+def test_retention_keeps_its_bounds_and_direction(p, accuracy, confidence, epoch, sparsity):
     procedure = build_procedure("maccal", sparsity=sparsity)
     procedure.begin_training(None, training(epochs=40))
     clip = procedure.clip(epoch)
@@ -254,7 +250,6 @@ def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
 
 
 # heads
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("options", "width"), [({}, 512), ({"bottleneck": 48}, 48)])
@@ -301,7 +296,6 @@ def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
 
 
 # the ablation of the paper
-# -----------------------------------------------------------------------------------------
 
 
 def test_rows_of_the_ablation_add_one_part_after_the_other():

@@ -77,8 +77,11 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     assert recorded.keys() == {"ce", "uniform"}
 
 
-def test_alpha_zero_is_plain_training_bit_for_bit(make_spec, prepared, tmp_path):
-    spec = make_spec("cals_alm", "mixup", procedure_options={"alpha": 0.0})
+@pytest.mark.parametrize(
+    ("id", "options"), [("mixup", {"alpha": 0.0}), ("cutmix", {"probability": 0.0})]
+)
+def test_without_mixtures_it_is_plain_training(id, options, make_spec, prepared, tmp_path):
+    spec = make_spec("cals_alm", id, procedure_options=options)
     plain = run(make_spec("cals_alm"), prepared, tmp_path / "plain")
     assert_same_result(*plain, *run(spec, prepared, tmp_path / "mixed"))
 

@@ -2,6 +2,8 @@
 numbers are those of the CPU, and no step waits for the device.
 """
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -113,35 +115,26 @@ def test_a_training_is_that_of_the_cpu_and_its_steps_do_not_wait(training, start
     with other_device(monkeypatch) as device:
         trainer = start(DEVICE, **changes)
         step, waited = trainer._train_step, []
+        compute, watch = trainer._compute, HostWatch()
 
         def counted(index):
             before = len(device.waits)
             step(index)
             waited.append(device.waits[before:])
 
-        trainer._train_step = counted
+        def watched(batch):
+            with watch if len(waited) == 1 else contextlib.nullcontext():
+                return compute(batch)
+
+        trainer._train_step, trainer._compute = counted, watched
         found = results(trainer)
         tensors = [*trainer.model.state_dict().values(), *trainer.loss.buffers()]
     assert_same(found, expected)
     assert all(isinstance(each, Elsewhere) for each in tensors)
     assert waited[1:] == [[]] * (len(waited) - 1)  # the first checks the labels
-
-
-# adamw is fused on a GPU alone
-@pytest.mark.parametrize("training", [each for each in TRAININGS if each != "adamw"])
-def test_a_step_that_needs_the_host_is_found(training, start, monkeypatch):
-    """No step of what may be a CUDA graph does, but for the random indicator, which is drawn on the
-    CPU.
-    """
-    with other_device(monkeypatch):
-        trainer = start(DEVICE, **TRAININGS[training])
-        trainer.procedure.begin_epoch(trainer.model, 0)
-        for _ in range(2):  # the first one checks the labels
-            batch = trainer.procedure.draw(trainer._augmented(trainer._batches(0)[0], 0, 0))
-            with HostWatch() as watch:
-                trainer._compute(batch)
+    # the random indicator is drawn on the CPU; adamw is fused on a GPU alone
     needs_the_host = training == "random indicator"
-    capable = trainer.procedure.registered.get("cuda_graph", False)
+    capable = trainer.procedure.registered.get("cuda_graph", False) and training != "adamw"
     assert bool(watch.found) == needs_the_host or not capable
 
 
@@ -172,9 +165,7 @@ def test_the_terms_of_an_epoch_and_the_weights_of_two_checkpoints_are_read_once(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("training", TRAININGS)
-def test_a_deterministic_training_on_a_gpu_repeats_itself_and_its_steps_do_not_wait(
-    training, start
-):
+def test_a_deterministic_training_on_a_gpu_repeats_itself_and_steps_do_not_wait(training, start):
     environment.prepare(CUDA, 1, deterministic=True)
     runs = []
     for folder in ("one", "two"):
@@ -199,8 +190,10 @@ def never_waiting(step):
     return checked
 
 
-@pytest.mark.parametrize("changes", [{"loss": "fedlas_ls"}, {"loss": "crl", "procedure": "plp"}])
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "streamed"),
+    [({"loss": "fedlas_ls"}, False), ({"loss": "crl", "procedure": "plp"}, True)],
+)
 def test_an_interrupted_training_goes_on_on_another_device(changes, streamed, start, monkeypatch):
     if streamed:
         monkeypatch.setattr(network, "HELD_BYTES", 0)

@@ -119,9 +119,7 @@ def test_each_combination_is_tuned_from_its_predecessors(pcs, prepared, tmp_path
 
 
 @pytest.mark.parametrize("rate", [0.01, 30.0])
-def test_all_checkpoints_are_the_combination_of_lowest_validation_nll(
-    rate, pcs, prepared, tmp_path
-):
+def test_all_checkpoints_are_the_combination_of_lowest_val_nll(rate, pcs, prepared, tmp_path):
     """Also if a high rate makes every combination worse than the training."""
     spec = pcs(rate, checkpoints=["best", "refined", "last"])
     trainer, position = run(spec, prepared, tmp_path)
@@ -141,19 +139,18 @@ def test_the_choice_uses_only_the_rows_for_choices(pcs, prepared, tmp_path):
     assert position.scores["last"] == -min(row["val_nll"] for row in position.history[EPOCHS:])
 
 
-@pytest.mark.parametrize("steps", [(9,), (12,), (10, 3), (17, 1)])
-def test_interrupted_in_the_search_the_run_ends_with_the_same_bytes(steps, pcs, prepared, tmp_path):
+def test_interrupted_in_the_search_the_run_ends_with_the_same_bytes(pcs, prepared, tmp_path):
     """After 9, 12 and 18 steps at the end of an epoch, else within one, also twice."""
     undisturbed = run(pcs(), prepared, tmp_path / "whole")
-    broken = resumed(lambda: build(pcs(), prepared, tmp_path / "broken"), *steps)
-    assert broken.position.epoch * STEPS + broken.position.step == sum(steps)
-    assert_same_result(*undisturbed, *finished(broken))
+    for steps in ((9,), (12,), (10, 3), (17, 1)):
+        folder = tmp_path / str(steps)
+        broken = resumed(lambda folder=folder: build(pcs(), prepared, folder), *steps)
+        assert broken.position.epoch * STEPS + broken.position.step == sum(steps)
+        assert_same_result(*undisturbed, *finished(broken))
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: os.truncate(path, 99)])
-def test_a_missing_or_damaged_predecessor_stops_the_search(
-    damage, pcs, prepared, tmp_path, refuses
-):
+def test_a_missing_or_damaged_predecessor_ends_the_search(damage, pcs, prepared, tmp_path, refuses):
     broken = resumed(lambda: build(pcs(), prepared, tmp_path), STEPS * EPOCHS + 1)
     path = tmp_path / f"predecessor-{EPOCHS}.safetensors"
     damage(path)

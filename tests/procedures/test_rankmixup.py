@@ -37,14 +37,11 @@ def test_replay_has_the_value_of_the_official_code(replay, value):
     assert found.item() == pytest.approx(value, abs=1e-6)
 
 
-def test_gain_by_hand():
+def test_gain_by_hand_and_of_the_official_code():
     mixed = confident(0.6, 0.8, 0.5).unsqueeze(1)
     weights = torch.tensor([[0.7], [0.6], [0.9]])
     found = build_procedure("rankmixup_mndcg").ranking(confident(0.9), mixed, weights)
     assert found.item() == pytest.approx(1 - 1.8600061 / 2.1762427, abs=1e-6)
-
-
-def test_gain_has_the_value_of_the_official_code():
     found = build_procedure("rankmixup_mndcg").ranking(LOGITS, MIXED, WEIGHTS)
     assert found.item() == pytest.approx(0.3243408, abs=1e-6)
 

@@ -40,15 +40,11 @@ def test_divergence_is_that_of_the_closed_form_over_the_latents():
     )
 
 
-def test_head_is_two_networks_and_a_classifier():
+def test_head_is_two_networks_and_a_classifier_and_its_log_variance_a_log_sigmoid():
     _, model = second_stage()
     for network in (model.head.mean, model.head.spread):
         assert [tuple(network[place].weight.shape) for place in (0, 2)] == [(48, 64), (16, 48)]
     assert model.head.classifier.weight.shape == (10, 16)
-
-
-def test_log_variance_is_a_log_sigmoid():
-    _, model = second_stage()
     features = 100 * torch.randn(50, 64)
     _, log_variance = model.head(features)
     torch.testing.assert_close(log_variance.exp(), model.head.spread(features).sigmoid())

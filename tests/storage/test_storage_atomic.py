@@ -73,9 +73,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses, 
     path = full_disk / "file"
     write(path, 10)
     old = path.read_bytes()
-    with refuses(
-        StateError, f"The disk is full while writing {path}", "free some space and run again"
-    ):
+    with refuses(StateError, f"The disk is full while writing {path}", "free some space and run"):
         write(path, 100_000)
     assert path.read_bytes() == old
     assert names(full_disk) == ["file"]

@@ -60,28 +60,19 @@ def test_any_layout_and_shared_memory_can_be_saved(path):
 
 
 @pytest.mark.parametrize(("description", "found"), [(DESCRIPTION, "f1"), ({}, "None")])
-def test_a_checkpoint_that_is_missing_or_of_another_configuration_is_refused(
-    path, refuses, description, found
-):
+def test_a_checkpoint_missing_or_of_another_run_is_refused(path, refuses, description, found):
     with refuses(StateError, f"The checkpoint {path} does not exist", "train the run first"):
         load_checkpoint(path)
     save_checkpoint(path, STATES, description)
-    with refuses(
-        StateError, str(path), f"fingerprint {found}, expected f2", "train that run again"
-    ):
+    with refuses(StateError, str(path), f"fingerprint {found}, expected f2", "train that run"):
         load_checkpoint(path, "f2")
     assert load_checkpoint(path)[1] == description
 
 
 def test_resume_state_round_trip(path):
     assert load_resume_state(path) is None
-    state = {
-        "epoch": 3,
-        "model": {"w": torch.ones(2)},
-        "rng": torch.get_rng_state(),
-        "order": [3, 1],
-        "name": "x",
-    }
+    state = {"epoch": 3, "order": [3, 1], "name": "x"}
+    state |= {"model": {"w": torch.ones(2)}, "rng": torch.get_rng_state()}
     save_resume_state(path, state)
     back = load_resume_state(path)
     assert torch.equal(back["model"]["w"], torch.ones(2))

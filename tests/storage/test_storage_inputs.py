@@ -65,9 +65,7 @@ def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_c
     }
 
 
-def test_a_result_of_the_same_inputs_is_taken_and_of_others_made_again(
-    tmp_path, above, inputs, known_code
-):
+def test_a_result_of_equal_inputs_is_taken_others_made_again(tmp_path, above, inputs, known_code):
     below = tmp_path / BELOW
     assert make(below, "metrics", inputs)
     assert not make(below, "others", inputs)
@@ -200,17 +198,10 @@ class TestPlugins:
     @pytest.fixture
     def plugin(self, tmp_path, monkeypatch):
         """A plugin with modules, files of data, and files that no fingerprint covers."""
-        files = {
-            "own/calibrators/own_ts.py": "import own.tools.inner\nFILES = ['../a.md']\nX = 1\n",
-            "own/calibrators/other.py": "",
-            "own/tools/__init__.py": "",
-            "own/tools/inner.py": "",
-            "own/table.csv": "1",
-            "own/a.md": "",
-            "own/b.md": "",
-            "own/.hidden": "",
-            "beside.py": "",
-        }
+        empty = ("calibrators/other.py", "tools/__init__.py", "tools/inner.py", "a.md", "b.md")
+        files = {"beside.py": "", **{f"own/{name}": "" for name in (*empty, ".hidden")}}
+        text = "import own.tools.inner\nFILES = ['../a.md']\nX = 1\n"
+        files |= {"own/calibrators/own_ts.py": text, "own/table.csv": "1"}
         for name, content in files.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -285,16 +285,10 @@ def test_a_missing_or_damaged_file_and_a_folder_are_refused(path, tmp_path, refu
         ({"features": np.zeros(4)}, "'features' has the wrong shape (4,)"),
         ({"logits": np.zeros(4)}, "logits must have shape (N, K) ... (4,)"),
         ({"logits": np.full((4, 3), np.nan)}, "4 rows of logits hold NaN"),
-        (
-            {"distribution": SHARES[:, :2]},
-            "must have the shape (4, 3), one column a class, got (4, 2)",
-        ),
+        ({"distribution": SHARES[:, :2]}, "must have the shape (4, 3), ... got (4, 2)"),
         ({"distribution": SHARES[:3]}, "3 values of 'distribution' for 4 rows"),
         ({"distribution": SHARES[0]}, "'distribution' has the wrong shape"),
-        (
-            {"distribution": SHARES * [[1], [1], [2], [0.5]]},
-            "2 rows of 'distribution' ... the first is row 2",
-        ),
+        ({"distribution": SHARES * [[1], [1], [2], [0.5]]}, "2 rows of ... the first is row 2"),
         ({"distribution": SHARES + np.array([1, -1, 0])}, "negative somewhere or do not sum to 1"),
         ({"distribution": np.where(SHARES == 0.75, np.nan, SHARES)}, "the first is row 2"),
     ],

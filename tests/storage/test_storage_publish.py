@@ -165,9 +165,7 @@ def test_a_killed_process_is_continued_in_its_folder(result, start_python):
     assert names_beside(result) == ["runs.log", "train-f1"]
 
 
-def test_killed_before_the_folder_is_renamed_nothing_is_computed_again(
-    result, partial, monkeypatch
-):
+def test_killed_before_the_renaming_nothing_is_computed_again(result, partial, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -299,7 +297,7 @@ class TestFilesOfAStudy:
 
         return produce
 
-    def test_a_folder_is_replaced_as_a_whole(self, study, record):
+    def test_a_folder_is_replaced_as_a_whole_and_a_copy_alone_has_no_record(self, study, record):
         replace_files(record, ["tables"], self.tables("a.csv", "b.csv"))
         replace_files(record, ["tables"], self.tables("c.csv"))
         assert [path.name for path in (study / "tables").iterdir()] == ["c.csv"]
@@ -307,6 +305,8 @@ class TestFilesOfAStudy:
         assert found.content["number"] == 1
         assert list(found.files) == ["tables/c.csv"]
         assert [path.name for path in record.parent.iterdir()] == ["tables-f1.json"]
+        shutil.rmtree(record.parent)
+        assert summary_record(study, "tables") is None
 
     def test_only_the_record_of_the_last_version_remains(self, record):
         replace_files(record, ["tables"], self.tables("a.csv"))
@@ -352,8 +352,3 @@ class TestFilesOfAStudy:
         replace_files(record, ["a", "b"], produce)
         assert summary_record(study, "tables").damaged() == []
         assert not list(record.parent.glob("*.partial"))
-
-    def test_a_copy_of_the_files_alone_has_no_record(self, study, record):
-        replace_files(record, ["tables"], self.tables("a.csv"))
-        shutil.rmtree(record.parent)
-        assert summary_record(study, "tables") is None

@@ -69,9 +69,7 @@ def test_a_record_that_is_none_is_refused(root, refuses, content):
         Record.read(root, "stage.json")
     path.unlink()
     path.mkdir()
-    with refuses(
-        DataError, f"The stage record {path} is a folder", "calgrid verify STUDY --delete"
-    ):
+    with refuses(DataError, f"The stage record {path} is a folder", "calgrid verify STUDY"):
         Record.read(root, "stage.json")
 
 

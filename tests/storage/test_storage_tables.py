@@ -73,7 +73,6 @@ def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found
 
 
 # piece by piece
-# --------------------------------------------------------------------------------------------------
 
 
 def test_pieces_of_a_small_table_give_the_bytes_of_the_whole(path, frame, tmp_path):

@@ -55,9 +55,7 @@ def images(tmp_path):
 """
     ),
 )
-def test_images_of_a_size_that_a_network_or_a_protocol_cannot_take_are_refused(
-    study, refuses, images, given, parts
-):
+def test_sizes_no_network_or_protocol_takes_are_refused(study, refuses, images, given, parts):
     dataset, backbone, protocol = given
     own = {"own": {**images, "image_size": 64}}
     protocols = {"p": {"base": "digits", **protocol}}
@@ -102,9 +100,7 @@ overrides: [{match: {backbone: timm/resnt50}, set: {margin: 1.0}}]
 """
     ),
 )
-def test_backbones_that_are_not_there_or_have_no_weights_are_refused(
-    study, refuses, changes, parts
-):
+def test_backbones_not_there_or_without_weights_are_refused(study, refuses, changes, parts):
     with refuses(ConfigError, *parts):
         study(**changes)
 

@@ -32,9 +32,7 @@ def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(plan, data_ro
 
 
 @pytest.mark.parametrize("dataset", [{"dataset": "cifar10"}, {}])
-def test_external_runs_have_them_by_their_data_set_or_name_whatever_val_rows_do(
-    home, data_root, dataset
-):
+def test_external_runs_have_them_by_data_set_or_name_whatever_val_rows_do(home, data_root, dataset):
     external = {"val": "val.npz", "test": "test.npz", "kind": "logits", **dataset}
     config = {
         "study": "s",
@@ -73,10 +71,7 @@ def test_content_and_path_enter_the_fingerprint_of_calibration_only(plan, data_r
     ("counts", "parts"),
     [
         ({"digits": "no.npy"}, "label_counts.digits ... no.npy' does not exist ... data_root"),
-        (
-            {"digits_ambiguous": "counts.npy"},
-            "data set 'digits_ambiguous' in label_counts ... 'digits'?",
-        ),
+        ({"digits_ambiguous": "counts.npy"}, "'digits_ambiguous' in label_counts ... 'digits'?"),
     ],
 )
 def test_mistakes(study, data_root, refuses, counts, parts):

@@ -85,9 +85,7 @@ def test_the_newest_plan_counts(first, second, refuses):
     again = first("ce", scale=2.0)["ce"]
     study = second({"method": "ce"})
     assert again.name in str(study.external_files(*study.runs)[0])
-    with refuses(
-        ConfigError, "external.its.run: external/faces/timm+vit/ls/seed2 of study 'first'"
-    ):
+    with refuses(ConfigError, "external.its.run: external/faces/timm+vit/ls/seed2 of study"):
         second({"method": "ls"})
 
 
@@ -99,11 +97,7 @@ def test_the_newest_plan_counts(first, second, refuses):
         ({"seed": 3}, {}, "seed '3' in external.its.run.seed: valid: 2"),
         ({"checkpoint": "best"}, {}, "'best' in external.its.run.checkpoint: valid: last"),
         ({"method": "ls"}, {}, "/ls/seed2 of study 'first' is not finished; run that study"),
-        (
-            {"study": "third"},
-            {},
-            "the study 'third' does not exist in the folder 'results'; run it",
-        ),
+        ({"study": "third"}, {}, "'third' does not exist in the folder 'results'; run it"),
         ({"study": "second"}, {}, "external.its.run.study: 'second' is this study"),
         ({"method": "ce"}, {"test": "ce.npz"}, "key 'test' in configuration: external.its"),
         ({"method": "ce"}, {"calibrators": ["fc"]}, "'fc' needs ... export_features"),

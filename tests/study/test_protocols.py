@@ -17,7 +17,6 @@ from calgrid.study.study import Study
 from calgrid.training.protocol import (
     Augmentation,
     Lookahead,
-    Optimizer,
     Schedule,
     TrainingProtocol,
 )
@@ -25,9 +24,6 @@ from calgrid.training.schedule import learning_rate
 
 LINES = ("aclsline", "fcline")
 CONSTANT = Schedule(name="constant")
-#: rates at the first and last step of six epochs, the first and last one and those around two
-#: milestones
-STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +36,14 @@ def protocol(request, shipped):
     return shipped.get(request.param, "the test")
 
 
-def rates(protocol, epochs):
-    return [learning_rate(protocol, epoch, step, 352) for epoch in epochs for step in (0, 351)]
-
-
 def differing(protocol, other):
     """Keys in which two protocols differ."""
     return {name for name, value in protocol if getattr(other, name) != value}
 
 
-def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250_and_all_else_is_the_same_in_both(protocol):
-    assert protocol.epochs == 350
-    assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(STEPS)
-    sgd = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
-    assert protocol.optimizer == Optimizer(**sgd)
-    assert protocol.batch_size == 128
-    assert protocol.augmentation == Augmentation(crop_padding=4, flip=True)
-    assert protocol.clip_grad_norm == 2.0
-
-
-def test_what_tells_the_lines_apart(shipped):
-    """Second stages start from the first checkpoint; that of focal calibration is never picked by
-    validation.
-    """
-    acls, focal = (shipped.get(name, "the test") for name in LINES)
-    assert (acls.reduction, acls.checkpoints) == ("mean", ["best", "last"])
-    assert (focal.reduction, focal.checkpoints) == ("sum", ["last"])
-
-
 def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
     second = for_stage(protocol, second=True)
-    assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
+    assert (second.schedule, second.optimizer.lr) == (CONSTANT, 0.1)
     assert (second.epochs, second.checkpoints, second.reduction) == (40, ["last"], "mean")
     for name in ("batch_size", "optimizer", "clip_grad_norm", "augmentation"):
         assert getattr(second, name) == getattr(protocol, name)
@@ -78,31 +51,28 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
 
 def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
     cnn, vit = (shipped.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
-    assert (cnn.crop_size, vit.crop_size, cnn.optimizer.name) == (224, 384, "sgd")
-    adam = vit.optimizer
-    assert (adam.name, adam.lr, adam.weight_decay) == ("adamw", 1e-4, 5e-4)
+    assert (cnn.crop_size, vit.crop_size, cnn.pretrained) == (224, 384, True)
     assert differing(cnn, vit) == {"description", "crop_size", "optimizer"}
-    assert (cnn.epochs, cnn.batch_size, cnn.pretrained) == (200, 16, True)
-    assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(STEPS)
 
 
 def test_the_protocol_for_an_evening_lets_validation_choose_nothing(shipped):
     protocol = shipped.get("evening", "the test")
     assert protocol.checkpoints == for_stage(protocol, second=True).checkpoints == ["last"]
     assert protocol.epochs < shipped.get("aclsline", "the test").epochs / 10
-    assert rates(protocol, (29,))[1] < 1e-3 * protocol.optimizer.lr
+    assert learning_rate(protocol, 29, 351, 352) < 1e-3 * protocol.optimizer.lr
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
+    """Numbers of the protocols are compared with `hyperparameters.yaml` of the papers elsewhere."""
     tiny, cifar = (shipped.get(name, "the test") for name in (f"{line}_tiny", line))
-    assert (tiny.epochs, tiny.batch_size) == (100, 64)
-    assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(STEPS)
+    assert cifar.augmentation == Augmentation(crop_padding=4, flip=True)
+    assert (tiny.epochs, tiny.batch_size, tiny.schedule.milestones) == (100, 64, [40, 60])
     others = {"description", "epochs", "batch_size", "drop_last", "schedule", "second_stage"}
     assert differing(tiny, cifar) <= others
     second = for_stage(tiny, second=True)
     assert (second.epochs, second.batch_size, second.checkpoints) == (40, 128, ["last"])
-    assert rates(second, (0, 39)) == pytest.approx([0.1] * 4)
+    assert second.schedule == CONSTANT
 
 
 @pytest.mark.parametrize(
@@ -264,9 +234,7 @@ protocols: {mine: {base: fcline, test_normalisation: {cifar100: [0.5, 0.5, 0.5]}
 """
     ),
 )
-def test_what_does_not_fit_published_weights_or_constants_is_refused(
-    study, refuses, tmp_path, changes, parts
-):
+def test_what_fits_no_weights_or_constants_is_refused(study, refuses, tmp_path, changes, parts):
     grid = {} if "protocols" in changes else changes
     with refuses(ConfigError, *parts):
         study(grid, data_root=str(tmp_path), protocols=changes.get("protocols", {}))
@@ -345,9 +313,7 @@ class TestSharedTraining:
         assert made.trained[key].method.loss_options["alpha"] == 0.2
 
 
-def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(
-    checkpoints,
-):
+def test_cifar100_alone_is_tested_with_the_constants_of_imagenet_as_in_their_code(checkpoints):
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -361,8 +327,6 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
 
 def test_random_parts_of_images_need_their_files(study, refuses):
     grid = {"protocol": "imagenet", "datasets": ["digits"], "backbones": ["resnet8"]}
-    with refuses(
-        ConfigError, "grids[0].datasets: protocol 'imagenet'", "'digits' is stored as arrays"
-    ):
+    with refuses(ConfigError, "grids[0].datasets: protocol 'imagenet'", "'digits' is stored"):
         study(grid)
     assert len(study({"protocol": "imagenet", "datasets": ["imagenet_1k"]}).trained) == 1

@@ -80,16 +80,12 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", DEPENDENT, ids=lambda path: path.stem)
-def test_shipped_configuration_names_single_runs_of_another_one(
-    path, tmp_path, monkeypatch, refuses
-):
+def test_shipped_configuration_names_single_runs_of_another(path, tmp_path, monkeypatch, refuses):
     monkeypatch.chdir(tmp_path)
     config = yaml.safe_load(path.read_text())
     (name,) = {entry["run"]["study"] for entry in config["external"].values()}
     (other,) = [each for each in map(read_configuration, FILES) if each["study"] == name]
-    with refuses(
-        ConfigError, f"the study '{name}' does not exist in the folder 'results'; run it first"
-    ):
+    with refuses(ConfigError, f"the study '{name}' does not exist in the folder 'results'; run it"):
         Study(config, HOME)
     # those of the empty files
     monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)

@@ -48,7 +48,7 @@ ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7)
         ("a: &b {c: *b}\n", "is not valid YAML: an alias refers to a value that contains it"),
         (ALIASES, "is not valid YAML: its aliases repeat more than 1,000,000 values"),
         (f"a: 0x{'f' * 6000}\n", "line 1, column 4 ... a number is too long"),
-        ("a: " + "[" * 5000 + "]" * 5000, "is nested too deeply; use fewer levels"),
+        ("a: " + "[" * 1000 + "]" * 1000, "is nested too deeply; use fewer levels"),
         ("a: 2026-13-01\n", "is not valid YAML ... month"),
         ("? [a]\n: 1\n? {b: c}\n: 2\n", "is not valid YAML"),
         ("study: größe".encode("latin-1"), "is not UTF-8 ... save it as UTF-8"),
@@ -91,10 +91,5 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
     protocols.mkdir(parents=True)
     text = (home / "config" / "protocols" / "digits.yaml").read_text()
     (protocols / "digits.yaml").write_text(f"{text}\nepochs: 1\n")
-    with refuses(
-        ConfigError,
-        "The protocol file",
-        "digits.yaml, line ",
-        "the key 'epochs' is already in line",
-    ):
+    with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "'epochs' is already in"):
         Study(make_config(), tmp_path)

@@ -46,20 +46,13 @@ def make_spec():
             **changes,
         }
         protocol = TrainingProtocol.model_validate(protocol).model_dump()
+        key = {"protocol": "p", "dataset": "tiny", "backbone": "resnet8", "method": loss, "seed": 1}
+        options = {"reduction": protocol["reduction"], **(loss_options or {})}
         return {
-            "key": {
-                "protocol": "p",
-                "dataset": "tiny",
-                "backbone": "resnet8",
-                "method": loss,
-                "seed": 1,
-            },
+            "key": key,
             "protocol": protocol,
             "procedure": {"id": procedure, "options": procedure_options or {}},
-            "loss": {
-                "id": loss,
-                "options": {"reduction": protocol["reduction"], **(loss_options or {})},
-            },
+            "loss": {"id": loss, "options": options},
             "first_stage": first_stage,
             "fingerprint": f"{loss}-{procedure}",
         }

@@ -35,9 +35,7 @@ def test_training_alone_calls_what_was_compiled_and_only_with_whole_batches(
     assert calls == [25] * (1 + steps)
 
 
-def test_without_a_compiler_a_network_is_trained_as_it_is(
-    make_spec, prepared, monkeypatch, tmp_path, capsys
-):
+def test_without_a_compiler_training_is_plain(make_spec, prepared, monkeypatch, tmp_path, capsys):
     def fail(function, **options):
         raise RuntimeError("No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1")
 
@@ -56,9 +54,7 @@ def test_a_second_stage_is_not_compiled(make_spec):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_a_compiled_training_is_near_the_plain_one_and_resumes_to_the_same_bits(
-    make_spec, prepared, tmp_path
-):
+def test_a_compiled_training_is_near_a_plain_one_and_resumes_exactly(make_spec, prepared, tmp_path):
     plain, _ = run(make_spec(**BATCHES), prepared, tmp_path / "plain")
     compiled = run(make_spec(**SETTINGS), prepared, tmp_path / "compiled")
     assert compiled[0].compile_seconds > 0
@@ -72,9 +68,7 @@ def test_a_compiled_training_is_near_the_plain_one_and_resumes_to_the_same_bits(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("cuda_graph", [False, True])
-def test_on_a_gpu_a_compiled_training_is_near_the_plain_one(
-    cuda_graph, make_spec, prepared, tmp_path
-):
+def test_on_a_gpu_compiled_training_is_near_a_plain_one(cuda_graph, make_spec, prepared, tmp_path):
     environment.prepare(CUDA, 1, deterministic=True)
     weights = []
     for name in (False, True):

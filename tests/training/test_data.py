@@ -149,13 +149,6 @@ def test_padding_is_black_before_normalisation():
     assert padded.images.unique().tolist() == [-1.0, 1.0]
 
 
-def test_batches_cover_every_image_once_and_in_order():
-    images = np.zeros((10, 3, 4, 4), dtype=np.uint8)
-    split = DeviceImages(images, np.arange(10), (0,) * 3, (1,) * 3, torch.device("cpu"), False)
-    assert torch.cat([batch.index for batch in split.batches(4)]).tolist() == list(range(10))
-    assert [len(batch) for batch in split.batches(4)] == [4, 4, 2]
-
-
 @pytest.mark.parametrize("encoded", [False, True])
 def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_device(encoded):
     rng = np.random.default_rng(0)
@@ -215,13 +208,17 @@ def test_streamed_batches_and_collected_rows_survive_a_device_that_lags_behind(d
 
 
 @pytest.mark.parametrize(
-    ("size", "lengths"), [(8, [80]), (32, [80]), (64, [32, 32, 16]), (1024, [8] * 10)]
+    ("size", "most", "lengths"),
+    [
+        *((8, 1024, [80]), (32, 1024, [80]), (64, 1024, [32, 32, 16]), (1024, 1024, [8] * 10)),
+        (8, 32, [32, 32, 16]),
+    ],
 )
-def test_large_images_come_in_smaller_batches(size, lengths):
+def test_batches_have_every_image_once_and_are_smaller_for_large_images(size, most, lengths):
     split = object.__new__(DeviceImages)
     split._images, split.labels = torch.empty(80, 3, size, size, device="meta"), torch.arange(80)
     split._sides, split.crop_size, split.normalise = (size, size), None, lambda images: images
-    batches = list(split.batches(1024))
+    batches = list(split.batches(most))
     assert [len(batch) for batch in batches] == lengths
     assert torch.cat([batch.index for batch in batches]).tolist() == list(range(80))
 

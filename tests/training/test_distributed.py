@@ -125,9 +125,7 @@ def processes(tmp_path_factory, home):
     return json.loads(done.stdout.splitlines()[-1])  # older Gloo prints before
 
 
-def test_each_process_computes_its_part_and_has_the_logits_and_the_loss_of_the_whole_batch(
-    processes,
-):
+def test_each_process_computes_its_part_and_has_logits_and_loss_of_the_whole_batch(processes):
     """w = 2 and v = 3: logits v w x of x = 1, 2, 3, and their mean squared is (2 v w)^2 = 144."""
     first, second = processes
     assert [each["seen"][0] for each in processes] == [[1.0], [2.0, 3.0]]

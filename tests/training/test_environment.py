@@ -101,9 +101,7 @@ def test_a_gpu_for_which_torch_was_built_is_used(capability, architectures, pret
 @pytest.mark.parametrize(
     ("capability", "architectures"), [((7, 0), ["sm_75", "sm_80"]), ((8, 0), ["sm_75", "sm_86"])]
 )
-def test_a_gpu_for_which_torch_was_not_built_is_refused(
-    capability, architectures, pretend, refuses
-):
+def test_a_gpu_that_torch_was_not_built_for_is_refused(capability, architectures, pretend, refuses):
     pretend(capability, architectures)
     for name in ("auto", "cuda"):
         with refuses(ConfigError, "was not built for the GPU here, Tesla of", "use device: cpu"):

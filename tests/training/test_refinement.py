@@ -13,9 +13,7 @@ from calgrid.training.refinement import loss_parts
     ("margin", "rows", "errors", "expected"),
     [(2, 4, 1, 0.5623351), (1, 10, 2, 0.5004024), (8, 10, 1, 0.3250830)],
 )
-def test_refinement_of_equal_margins_is_the_entropy_of_the_error_rate(
-    margin, rows, errors, expected
-):
+def test_refinement_of_equal_margins_is_entropy_of_the_error_rate(margin, rows, errors, expected):
     logits = torch.tensor([[margin, 0.0]]).expand(rows, 2)
     parts = loss_parts(logits, (torch.arange(rows) < errors).long())
     assert parts["val_refinement"] == pytest.approx(expected, abs=1e-7)

@@ -15,14 +15,6 @@ from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.trainer import sampled_epochs
 
 COLUMNS = ["epoch", "index", "label", "correct", "confidence", "norm", "nci", "gate", "smoothing"]
-ABLATIONS = [
-    {},
-    {"indicator": "random"},
-    {"indicator": "maxprob"},
-    {"indicator": "const", "gate": "negative"},
-    {"beta": 0.0, "gate": "positive"},
-    {"momentum": 0.001},
-]
 
 
 def run(spec, prepared, folder, stops=()):
@@ -94,11 +86,9 @@ class TestFile:
         )
 
     @pytest.mark.parametrize(
-        ("options", "stops"), [({}, (3,)), *((each, (2, 2, 1)) for each in ABLATIONS)], ids=str
+        ("options", "stops"), [({}, (3,)), ({}, (2, 2, 1)), ({"indicator": "random"}, (2, 2, 1))]
     )
-    def test_has_the_same_bytes_after_interruptions(
-        self, options, stops, make_spec, prepared, tmp_path
-    ):
+    def test_has_the_same_bytes_after_stops(self, options, stops, make_spec, prepared, tmp_path):
         """Three steps are an epoch: at its end, and three times in a row within one."""
         spec = make_spec("fedlas_ls", loss_options=options)
         run(spec, prepared, tmp_path / "whole")

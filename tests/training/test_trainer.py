@@ -21,15 +21,9 @@ from calgrid.training.val_rows import rows_by_purpose
 CPU, NAN = torch.device("cpu"), float("nan")
 #: losses with parameters, counts of samples, and state that the validation moves
 METHODS = ["fedlas_ls", "crl", "adafocal", "cals_alm"]
+SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.85, "weight_decay": 1e-3}
 RECIPE = {
-    "optimizer": {
-        "name": "sgd",
-        "lr": 0.05,
-        "momentum": 0.85,
-        "weight_decay": 1e-3,
-        "nesterov": True,
-        "norm_bias_factor": 64.0,
-    },
+    "optimizer": {**SGD, "nesterov": True, "norm_bias_factor": 64.0},
     "schedule": {"name": "triangular", "start": 0.2, "peak": 0.23, "end": 0.07},
     "augmentation": {"crop_padding": 2, "padding_mode": "reflect", "flip": "alternate"},
     "lookahead": {"every": 2, "decay": 0.77},
@@ -130,9 +124,7 @@ def test_streamed_images_give_the_same_bits_also_after_an_interruption(
     assert_same_result(*resident, *finished(streamed))
 
 
-def test_random_parts_give_the_same_bits_after_an_interruption_and_with_more_threads(
-    make_spec, tmp_path
-):
+def test_random_parts_give_the_same_bits_after_a_stop_and_with_more_threads(make_spec, tmp_path):
     pixels, labels = draw(49, size=20)
     write_folder(tmp_path / "data/train", pixels[:40], labels[:40], "abc")
     write_folder(tmp_path / "data/test", pixels[40:], labels[40:], "abc")
@@ -163,9 +155,7 @@ def test_a_fast_recipe_resumes_to_the_same_bits_resident_and_streamed(
     assert not torch.equal(plain.model.head.weight, broken.model.head.weight)
 
 
-def test_alternating_flips_mirror_each_image_in_every_other_epoch(
-    make_spec, prepared, tmp_path, monkeypatch
-):
+def test_flips_mirror_each_image_in_every_other_epoch(make_spec, prepared, tmp_path, monkeypatch):
     augmentation = {**RECIPE["augmentation"], "crop_padding": 0}
     trainer = build(make_spec(epochs=4, augmentation=augmentation), prepared, tmp_path)
     images = trainer.train_images.normalise(torch.from_numpy(prepared.splits["train"].images))
@@ -224,9 +214,7 @@ def test_biases_of_batch_normalisation_have_a_rate_of_their_own(make_spec, prepa
 @pytest.mark.parametrize(
     ("scores", "chosen"), [((0.1, 0.3, 0.3), 1), ((0.2, 0.2, 0.2), 0), ((NAN, 0.1, 0.05), 1)]
 )
-def test_the_first_epoch_of_the_highest_score_is_kept(
-    scores, chosen, make_spec, prepared, tmp_path
-):
+def test_the_first_epoch_of_highest_score_is_kept(scores, chosen, make_spec, prepared, tmp_path):
     trainer = build(make_spec(), prepared, tmp_path / "a")
     trainer.procedure.scores = lambda epoch, row: {"best": scores[epoch]}
     _, position = finished(trainer)
@@ -236,9 +224,7 @@ def test_the_first_epoch_of_the_highest_score_is_kept(
     assert_same_states(position.chosen["best"], until.states())
 
 
-def test_best_is_of_the_highest_accuracy_and_refined_of_the_lowest_refinement(
-    make_spec, prepared, tmp_path
-):
+def test_best_has_highest_accuracy_and_refined_lowest_refinement(make_spec, prepared, tmp_path):
     spec = make_spec(epochs=5, checkpoints=["best", "refined"])
     _, position = run(spec, prepared, tmp_path)
     for row in position.history:
@@ -268,9 +254,7 @@ def test_truncated_resume_state_restarts_the_run_and_says_so(make_spec, prepared
     assert_same_result(*undisturbed, *finished(restarted))
 
 
-def test_gradient_clipping_bounds_the_network_but_not_the_loss(
-    make_spec, prepared, tmp_path, monkeypatch
-):
+def test_clipping_bounds_the_network_but_not_the_loss(make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec("fedlas_ls", clip_grad_norm=1e-3), prepared, tmp_path)
     norms = []
 
