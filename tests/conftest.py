@@ -1,6 +1,4 @@
-"""What all tests share: the repository, a small configuration, real processes, and what an error
-message must be.
-"""
+"""What all tests share: the repository, a small configuration, real processes, error messages."""
 
 import contextlib
 import os
@@ -62,9 +60,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests run in one process, as they share what is slow to make; those of some files
-    too.
-    """
+    """A file's tests run in one process, as they share what is slow to make; so do some files'."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -106,9 +102,7 @@ def finished_once(tmp_path_factory):
 
 @pytest.fixture
 def make_config():
-    """Smallest configuration with one grid; keyword arguments replace its keys, ``grid`` those of
-    the grid.
-    """
+    """Smallest configuration with one grid; keywords replace its keys, ``grid`` the grid's."""
 
     def make(grid=None, **changes):
         block = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
@@ -144,9 +138,7 @@ def run_python(home):
 
 @pytest.fixture
 def start_python(home):
-    """Start a program in a new interpreter with pipes; whatever still runs is killed after the
-    test.
-    """
+    """Start a program in a new interpreter with pipes; what still runs is killed after the test."""
     started = []
 
     def start(program, *arguments, **changes):
@@ -199,9 +191,7 @@ def is_one_sentence(message):
 
 @pytest.fixture
 def study(make_config, home):
-    """A study of some grids, each given by its changes of the smallest one; keyword arguments are
-    other keys.
-    """
+    """A study of some grids, each given by its changes of the smallest one, and of other keys."""
 
     def make(*grids, **changes):
         blocks = [make_config(grid)["grids"][0] for grid in grids or [{}]]

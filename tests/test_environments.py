@@ -1,6 +1,4 @@
-"""The pinned release (envs/requirements.lock), the conda files of the stages and pyproject.toml say
-the same.
-"""
+"""The pinned release (envs/requirements.lock), the conda files and pyproject.toml say the same."""
 
 import importlib.metadata
 import re

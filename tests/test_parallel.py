@@ -1,6 +1,4 @@
-"""Items dealt to threads and processes: the order is kept, few are ahead, no process outlives its
-parent.
-"""
+"""Items dealt to threads and processes: in order, few ahead, no process outlives its parent."""
 
 import os
 import signal

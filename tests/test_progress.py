@@ -1,6 +1,4 @@
-"""Progress: lines in a log at intervals, a bar in a terminal, the time left without what was done
-before.
-"""
+"""Progress: lines in a log at intervals, a bar in a terminal, the time left."""
 
 import io
 import sys

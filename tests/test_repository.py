@@ -1,6 +1,4 @@
-"""What holds for the repository as a whole: no traces of a machine, links, safe reading,
-tests that assert.
-"""
+"""What holds for the whole repository: no traces of a machine, links, safe reading, tests."""
 
 import ast
 import re
@@ -23,9 +21,7 @@ MADE_HERE |= {".pytest_cache", ".ruff_cache"}
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Files that git knows or would take in; without git (an unpacked archive), all but what is
-    made here.
-    """
+    """Files that git knows or would take in; without git, all but what is made here."""
     if not (ROOT / ".git").exists():
         found = (path for path in sorted(ROOT.rglob("*")) if path.is_file())
         return tuple(path for path in found if MADE_HERE.isdisjoint(path.relative_to(ROOT).parts))
@@ -143,9 +139,7 @@ def test_makefile_and_default_configuration_name_the_same_study():
 
 
 def test_no_file_is_read_in_a_way_that_could_run_what_it_holds():
-    """What ruff's rules (S, TID251) do not see: arguments. That bad files are refused is tested
-    beside each reader.
-    """
+    """What ruff's rules (S, TID251) do not see: arguments. Refusals are tested beside readers."""
     loads, found = 0, []
     for path in [*python_files("src"), *python_files("benchmarks"), *python_files(".ci")]:
         for call in (node for node in nodes_of(path) if isinstance(node, ast.Call)):

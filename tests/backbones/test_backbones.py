@@ -201,9 +201,7 @@ def on_a_cifar_stem(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "densenet121"])
 def test_trunks_compute_what_torchvisions_compute(name):
-    """Tensors have the same order in both, so that one's weights are the other's whatever they are
-    called.
-    """
+    """Tensors have the same order in both, so that one's weights are the other's."""
     model, reference = build(name).train(), on_a_cifar_stem(name).train()
     ours = model.state_dict()
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.values(), strict=True)))

@@ -106,9 +106,7 @@ def test_a_constant_added_to_a_row_changes_nothing(fitted, held_out):
 @pytest.mark.parametrize("factor", [1e-4, 1e4])
 @pytest.mark.parametrize("id", [id for id in CALIBRATORS if load("calibrator", id).scale_free])
 def test_the_unit_of_the_logits_does_not_matter(id, problem, fitted, held_out, factor):
-    """Beyond the training of a network, nothing but rounding differs; temperatures are in the given
-    unit.
-    """
+    """But for trained networks, nothing but rounding differs; temperatures have the given unit."""
     again = problem.replace(logits=factor * problem.logits).fit(id)
     scaled = held_out.replace(logits=factor * held_out.logits)
     np.testing.assert_allclose(
@@ -176,9 +174,7 @@ def test_degenerate_data_give_distributions_or_contradict_the_head(id, problem, 
 
 
 def degenerate(problem, case):
-    """Change labels, or the head with the logits that come from it; only "-inf" needs logits that
-    no head gives.
-    """
+    """Change labels, or the head with its logits; only "-inf" needs logits that no head gives."""
     labels, rows = problem.labels, np.arange(len(problem.labels))
     top, bottom = problem.logits.argmax(axis=1), problem.logits.argmin(axis=1)
     others = {"all right": top, "all wrong": bottom, "one class": np.full_like(labels, 1)}

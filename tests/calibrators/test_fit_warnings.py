@@ -1,6 +1,4 @@
-"""What a fit says of bounds that hold it, of optimisers that did not converge, and of ends of
-grids.
-"""
+"""What a fit says of bounds that hold it, of optimisers that did not converge, of ends of grids."""
 
 import numpy as np
 import pytest

@@ -86,9 +86,7 @@ def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, 
 
 
 def feature_dependent(n_samples, seed):
-    """Ten-class logits of which the true temperature is 4 or 1, by the sign of the first of six
-    features.
-    """
+    """Ten-class logits of true temperature 4 or 1, by the sign of the first of six features."""
     generator = np.random.default_rng(seed)
     features = generator.normal(size=(n_samples, 6))
     logits = 3.0 * generator.normal(size=(n_samples, 10))

@@ -61,9 +61,7 @@ def test_both_bounds_are_reached():
 @settings(deadline=None, max_examples=30)
 @given(largest=st.floats(-5.0, 20.0), wanted=st.floats(0.05, 50.0))
 def test_the_largest_logit_alone_allows_every_temperature(largest, wanted):
-    """K - 1 equal other logits, at the distance that makes just this temperature give confidence
-    0.8.
-    """
+    """K - 1 equal other logits, at the distance of confidence 0.8 at just this temperature."""
     distance = wanted * np.log(4 / (1.0 / 0.8 - 1.0))
     assume(distance > 1e-3)
     assert temperature_for([largest, *[largest - distance] * 4], 0.8) == pytest.approx(

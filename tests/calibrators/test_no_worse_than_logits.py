@@ -1,6 +1,4 @@
-"""No calibrator that can leave the logits as they are is worse than that, on the rows of its fit
-and by its own objective.
-"""
+"""No calibrator that can keep the logits is worse than that, by its objective on its rows."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,4 @@
-"""Objectives of temperatures: hand-computed values, the textbook formulas on the full softmax,
-exact gradients.
-"""
+"""Objectives of temperatures: values by hand, formulas on the full softmax, exact gradients."""
 
 import dataclasses
 

@@ -1,6 +1,4 @@
-"""`pts` and `pts_paper`: size and inputs of the paper's network, its loss, and what each starts and
-ends with.
-"""
+"""`pts` and `pts_paper`: size and inputs of the paper's network, its loss, start and end."""
 
 import numpy as np
 import pytest
@@ -38,9 +36,7 @@ def test_the_fit_starts_at_the_single_temperature_for_every_sample_of_pts(proble
 
 
 def paper_reference(logits, labels, start, layers, steps, learning_rate):
-    """The published loop on one batch, in PyTorch: |t| clamped, mean square over N x K, Adam with
-    epsilon 1e-7.
-    """
+    """The published loop on one batch: |t| clamped, mean square over N x K, Adam, epsilon 1e-7."""
     model, scores = layers, torch.tensor(logits).clip(-100.0, 100.0)
     with torch.no_grad():
         torch.nn.utils.vector_to_parameters(torch.tensor(start), model.parameters())

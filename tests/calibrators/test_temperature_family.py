@@ -1,6 +1,4 @@
-"""Calibrators with a temperature: of lowest loss, the grid, the mixtures, entropy and
-top-versus-all temperatures.
-"""
+"""Calibrators with a temperature: of lowest loss, grid, mixtures, entropy, top-versus-all."""
 
 import math
 

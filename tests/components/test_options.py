@@ -1,6 +1,4 @@
-"""Every number that a component takes says its range, and what lies outside is refused where it is
-given.
-"""
+"""Every number that a component takes says its range; what lies outside is refused where given."""
 
 import math
 import re

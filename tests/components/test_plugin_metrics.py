@@ -1,6 +1,4 @@
-"""Metrics of plugins: what their files declare, how they are computed and ranked by, and what a
-broken one stops.
-"""
+"""Metrics of plugins: what files declare, how they are computed and ranked by, broken ones."""
 
 import itertools
 import typing

@@ -1,6 +1,4 @@
-"""Folders of components outside the package: which are taken, what is found in them, what a broken
-one stops.
-"""
+"""Folders of components outside the package: which are taken, what is found, what breaks."""
 
 import os
 import sys

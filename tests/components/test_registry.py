@@ -114,9 +114,7 @@ class Pictures:
 
 
 class TestFamily:
-    """A file with several data sets, whose facts are constants of another file, and whose options
-    are the base's.
-    """
+    """Several data sets in a file, with constants of another file and options of the base."""
 
     @pytest.fixture
     def folder(self, package):
@@ -392,9 +390,7 @@ def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, sai
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
 class TestEveryComponent:
     def test_says_what_it_is_and_its_source_and_declares_values_of_right_types(self, kind, name):
-        """A default and the same value in a configuration give the same fingerprint: 3 and 3.0
-        would not.
-        """
+        """A default and the same configured value have one fingerprint: 3 and 3.0 would not."""
         component = registry.describe(kind, name)
         assert component.source.strip()
         assert component.summary.endswith((".", "]"))

@@ -1,6 +1,4 @@
-"""Tiny archives in the format of published data sets, and data sets that expect them instead of the
-published ones.
-"""
+"""Tiny archives in the format of published data sets, and data sets that expect them."""
 
 import dataclasses
 import hashlib

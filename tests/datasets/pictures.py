@@ -48,9 +48,7 @@ def write_parquet(
     names=None,
     **columns,
 ):
-    """``names`` are those of the classes, as the datasets library writes them; ``columns`` are
-    further ones.
-    """
+    """``names`` are those of the classes, as in the datasets library; ``columns`` further ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     structs = [{"bytes": content, "path": f"{row}.png"} for row, content in enumerate(contents)]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -72,9 +72,7 @@ def ten(tmp_path, monkeypatch):
 
 
 def rewrite(tmp_path, monkeypatch, contents):
-    """Write the archive anew with these pickles, five of training batches and one of the test
-    batch.
-    """
+    """Write the archive anew with these pickles, five of training batches and one of tests."""
     path = write_tar(tmp_path / "cifar-10-python.tar.gz", dict(zip(NAMES, contents, strict=True)))
     shrink(monkeypatch, Cifar10, path, 30, 10, 8)
 

@@ -1,6 +1,4 @@
-"""Data sets of a user's own pictures: Parquet files and folders, splits, normalisation, damaged
-sources.
-"""
+"""Data sets of a user's own pictures: Parquet files, folders, splits, normalisation, damage."""
 
 import os
 import subprocess

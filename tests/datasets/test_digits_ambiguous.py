@@ -1,6 +1,4 @@
-"""Ambiguous digits: one process, stated exactly, and prepared folders that keep what is known of
-their images.
-"""
+"""Ambiguous digits: one process, stated exactly, and prepared folders that keep it."""
 
 import dataclasses
 
@@ -58,9 +56,7 @@ def test_the_bayes_classifier_is_as_good_as_it_says(judged):
 
 
 def test_labels_are_draws_from_the_posterior(judged):
-    """Given the image, each class is as frequent as the posterior says: class by class, and for the
-    runner-up.
-    """
+    """Given the image, each class, and the runner-up, is as frequent as the posterior says."""
     posterior, labels = truth(judged), np.asarray(judged.labels)
     second = np.argsort(posterior, axis=1)[:, -2]
     columns = [(posterior[:, k], labels == k) for k in range(10)]

@@ -29,9 +29,7 @@ def text(lines):
 
 @pytest.fixture
 def birds():
-    """36 pictures: ids 1.., species in turn, every third for testing; the lists after the pictures,
-    out of order.
-    """
+    """36 pictures: ids 1.., species in turn, every third for testing; lists out of order."""
     ids = list(range(1, 37))
     names = {id: f"{SPECIES[id % 3]}/Bird_{id:04d}_{id * 7}.jpg" for id in ids}
     members = {f"{BIRDS}/images/{names[id]}": jpeg(id) for id in reversed(ids)}

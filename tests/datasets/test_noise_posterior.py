@@ -1,6 +1,4 @@
-"""The posterior of noisy pictures: by hand, by brute force over what can be stored, and against
-draws.
-"""
+"""The posterior of noisy pictures: by hand, by brute force, and against draws."""
 
 import math
 
@@ -69,9 +67,7 @@ def test_cells_of_a_pixel_sum_to_one_however_wide_the_noise(sigma):
 
 
 def test_cells_far_in_either_tail_keep_their_digits():
-    """255 cells of 1/20 of the noise's width away: the difference of two numbers next to 1 would be
-    0.
-    """
+    """255 cells of 1/20 of the width away: the difference of two numbers next to 1 is 0."""
     up, down = log_cells(np.array([0, 255], np.uint8), 5.0)
     expected = stats.norm.logsf(253.5 / 5) + math.log1p(
         -math.exp(stats.norm.logsf(254.5 / 5) - stats.norm.logsf(50.7))

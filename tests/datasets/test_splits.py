@@ -85,9 +85,7 @@ def test_digits_are_the_source_scaled_to_a_byte_with_the_constants_of_the_traini
 
 
 def test_digits_split_is_frozen(digits):
-    """Test vector: SHA-256 of the source rows of the training split, little-endian int64,
-    ascending.
-    """
+    """SHA-256 of the source rows of the training split, little-endian int64, ascending."""
     rows = Digits().build(None)["train"].rows
     digest = hashlib.sha256(rows.astype("<i8")).hexdigest()
     assert rows[:5].tolist() == [37, 47, 48, 75, 102]

@@ -16,9 +16,7 @@ probabilities = st.floats(0, 1, width=32)
 
 
 def validation(probs, correct):
-    """Logits of two classes whose largest probability is ``probs``, and labels that are right where
-    ``correct``.
-    """
+    """Logits of two classes with these largest probabilities, and labels by ``correct``."""
     p = torch.tensor(probs, dtype=torch.float64)
     logits = torch.stack([p, 1 - p], dim=1).log().float()
     return logits, torch.tensor([0 if right else 1 for right in correct])

@@ -175,9 +175,7 @@ class TestGate:
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
 
     def _closed_form(self, loss, logits, labels, features):
-        """Gate gradient by ``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi
-        gamma)``, psi = d.
-        """
+        """``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi gamma)``, psi = d."""
         ce = F.cross_entropy(logits, labels, reduction="none")
         regulariser = loss.regulariser(logits, logits.log_softmax(1))
         _, gamma = loss.eval().indicator(logits, features)

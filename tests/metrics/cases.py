@@ -28,9 +28,7 @@ def softmax(logits):
 
 @st.composite
 def predictions(draw, max_samples=40):
-    """Probabilities and labels; half of the cases lie on a grid, so that values tie and fall on bin
-    edges.
-    """
+    """Probabilities and labels; half of the cases lie on a grid, so that values tie."""
     n, k = draw(st.integers(1, max_samples)), draw(st.integers(2, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if draw(st.booleans()):

@@ -136,9 +136,7 @@ def test_resamples_in_which_a_metric_does_not_exist_are_left_out():
 
 
 def test_debiased_errors_have_the_interval_of_the_plain_ones():
-    """They estimate the same quantity; the reflected interval that they had held 0 in 88 to 93 % of
-    the test sets.
-    """
+    """They estimate the same quantity; a reflected interval held 0 in 88 to 93 % of test sets."""
     probs, labels = calibrated(80)
     other = softmax(1.5 * np.log(probs))
     single = metrics.bootstrap(probs, labels, n_resamples=50)

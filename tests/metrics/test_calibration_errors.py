@@ -16,9 +16,7 @@ BINS = st.sampled_from([1, 2, 5, 15, 40])
 
 
 def loop_over_bins(confidence, correct, edges):
-    """(count, mean confidence - accuracy) of each (low, high] bin that is not empty; 0 belongs to
-    the first.
-    """
+    """(count, mean confidence - accuracy) of each filled (low, high]; 0 is in the first."""
     found = []
     for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
@@ -160,9 +158,7 @@ def test_a_constant_confidence_of_90_percent_that_is_half_right(order):
 
 
 def loop_over_cells(probs, labels, n_bins):
-    """Plain calibration part, its bias correction, and the rest of the score, class by class and
-    bin by bin.
-    """
+    """Plain calibration part and its bias correction, class by class and bin by bin."""
     n, plain, correction = len(labels), 0.0, 0.0
     for k in range(probs.shape[1]):
         p, y = probs[:, k], (labels == k).astype(float)
@@ -193,9 +189,7 @@ def test_calibration_part_of_a_calibrated_model_is_zero_in_the_mean():
 
 
 def test_coarse_forecasts_have_the_refinement_of_their_outcomes():
-    """Two forecasts, each in a bin of its own: refinement is the variance of the labels within
-    each.
-    """
+    """Two forecasts, each in a bin of its own: refinement is the variance of labels within."""
     probs = np.array([[0.8, 0.2]] * 100 + [[0.3, 0.7]] * 50)
     labels = np.array([0] * 70 + [1] * 30 + [0] * 20 + [1] * 30)
     within = (100 * 2 * 0.7 * 0.3 * 100 / 99 + 50 * 2 * 0.4 * 0.6 * 50 / 49) / 150

@@ -57,7 +57,5 @@ def held(name, sharpening):
 @pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "overconfident"])
 @pytest.mark.parametrize("name", WITH_INTERVAL)
 def test_intervals_hold_the_truth(name, sharpening):
-    """95 % intervals: at least 82 % in this small study; the module states the results of a large
-    one.
-    """
+    """95 % intervals: at least 82 % in this small study; the module states those of a large one."""
     assert held(name, sharpening) >= 0.82

@@ -116,9 +116,7 @@ def confidence_and_wrong(probs, labels):
 
 
 def mean_over_orders_of_ties(confidence, wrong):
-    """Errors from the most confident down, each group of ties shared evenly: the mean over all
-    orders of it.
-    """
+    """Errors from the most confident down, each group of ties shared evenly."""
     order = np.argsort(-confidence, kind="stable")
     shared = np.array([wrong[confidence == confidence[i]].mean() for i in order])
     return np.cumsum(shared)

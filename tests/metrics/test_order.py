@@ -58,9 +58,7 @@ def test_an_order_of_the_classes_changes_no_bit_of_any_metric(seed, n_samples, n
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(8, 60), st.integers(2, 9), st.booleans())
 def test_an_order_of_samples_changes_only_the_rounding_of_sums(seed, n_samples, n_classes, tied):
-    """But to which bin of the sweep, or which fold, a tie belongs: there the stable order of the
-    samples decides.
-    """
+    """But for the bin of the sweep, or the fold, of a tie, which the stable order decides."""
     rng = np.random.default_rng(seed)
     logits = 3 * rng.normal(size=(n_samples, n_classes))
     if tied:

@@ -60,9 +60,7 @@ def test_numbers_of_other_packages(case, metric, expected):
     ("case", "expected"), [("A", 0.0929172237), ("B", 0.1460200185), ("C", 0.0287738691)]
 )
 def test_kernel_error_of_its_authors(case, expected):
-    """Relplot stops its search at 2^-10 and rounds confidences to a mesh of 200 points: the same to
-    half a percent.
-    """
+    """Relplot rounds confidences to a mesh of 200 points: the same to half a percent."""
     assert metrics.smece(*CASES[case]) == pytest.approx(expected, rel=5e-3)
 
 

@@ -64,9 +64,7 @@ def test_errors_of_calibrated_models_are_zero_in_the_mean():
 
 @pytest.mark.parametrize(("sharpening", "ratio"), [(1, (0.9, 1.7)), (1.5, (0.8, 1.2))])
 def test_the_standard_error_of_the_calibration_part_is_its_deviation_over_sets(sharpening, ratio):
-    """Never too small; at perfect calibration too large, as the variance is large where the value
-    is.
-    """
+    """Never too small; too large at perfect calibration, as the variance depends on the value."""
     sets = [calibrated(200, seed=seed) for seed in range(200)]
     sets = [(softmax(sharpening * np.log(probs)), labels) for probs, labels in sets]
     found = [metrics.nll_calibration(*case) for case in sets]

@@ -70,9 +70,7 @@ def test_sweep_of_ten_samples_in_the_norm_of_the_paper():
 
 
 def test_kernel_error_of_ten_samples():
-    """Also by direct quadrature; the authors' package (relplot 1.0.3) gives .0929 and .1428 on its
-    coarser grid.
-    """
+    """Also by direct quadrature; relplot 1.0.3 gives .0929 and .1428 on its coarser grid."""
     assert metrics.smece(*A) == pytest.approx(0.0932262, abs=1e-7)
     predictions = metrics.check_probabilities(*A)
     residual = (predictions.confidence - predictions.correct) / 10

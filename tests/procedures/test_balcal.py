@@ -1,6 +1,4 @@
-"""BalCAL: the simplex, the batch's class scaling, both branches, and the weight that is solved each
-epoch.
-"""
+"""BalCAL: the simplex, class scaling, both branches, and the weight that is solved each epoch."""
 
 import math
 

@@ -1,6 +1,4 @@
-"""Every registered procedure: resumes to the same bytes, predicts from its checkpoint alone, keeps
-its promises.
-"""
+"""Every registered procedure resumes to the same bytes and predicts from its checkpoint alone."""
 
 import math
 
@@ -102,9 +100,7 @@ def test_options_are_those_of_the_official_commands(procedure, dataset, options)
     [*((*each, "ce") for each in VARIANTS), *(("standard", {}, loss) for loss in METHODS)],
 )
 def test_interrupted_runs_end_with_the_same_bytes(procedure, options, loss, trainer_of, tmp_path):
-    """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes
-    twice.
-    """
+    """Step 3 of three an epoch is its end, the others lie within; the last resumes twice."""
 
     def start(folder):
         return trainer_of(procedure, folder, loss, procedure_options=options)

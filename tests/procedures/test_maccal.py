@@ -152,9 +152,7 @@ def test_kept_weights_follow_sgd_on_the_masked_gradient():
 
 
 def test_velocity_of_masked_weights_only_fades():
-    """Neither gradient nor weight decay reaches it, so that a weight is not pushed when it comes
-    back.
-    """
+    """Neither gradient nor weight decay reaches it: no weight is pushed when it comes back."""
     procedure, model = begun(head="linear")
     optimizer = OPTIMIZERS["sgd"](procedure.parameters(model))
     train_epoch(procedure, model, optimizer, 0)

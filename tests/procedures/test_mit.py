@@ -1,6 +1,4 @@
-"""MIT: the pair is recovered exactly where the network is affine, and mixed and run as the
-equations say.
-"""
+"""MIT: the pair is recovered exactly where the network is affine, and mixed by its equations."""
 
 import pytest
 import torch

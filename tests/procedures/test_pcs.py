@@ -1,6 +1,4 @@
-"""PCS: which blocks a combination takes, how it is tuned, which one is chosen, and interruptions
-during the search.
-"""
+"""PCS: blocks of a combination, its tuning, the choice, and interruptions of the search."""
 
 import os
 

@@ -1,6 +1,4 @@
-"""V-TST: the Gaussian, its divergence from the prior, and predictions that are the mean of fixed
-samples.
-"""
+"""V-TST: the Gaussian, its divergence from the prior, predictions as means of fixed samples."""
 
 import pytest
 import torch

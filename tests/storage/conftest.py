@@ -8,9 +8,7 @@ import pytest
 
 @pytest.fixture(params=["tiny disk", "limited file size"])
 def full_disk(request, tmp_path):
-    """Folder on which 64 kB cannot be written, in two ways: a real full disk, and a limit that
-    needs no rights.
-    """
+    """Folder on which 64 kB cannot be written: a real full disk, and a limit without rights."""
     folder = tmp_path / "full"
     folder.mkdir()
     if request.param == "tiny disk":

@@ -159,9 +159,7 @@ def test_it_waits_for_a_live_owner_and_says_so(path, holder, quick, capsys):
 
 @pytest.mark.parametrize("reaped", [True, pytest.param(False, marks=needs_proc)])
 def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
-    """Also while the killed process is a zombie: nobody may ever wait for it, for example in a
-    container.
-    """
+    """Also while it is a zombie: nobody may ever wait for it, for example in a container."""
     holder.kill()
     if reaped:
         holder.wait()
@@ -232,9 +230,7 @@ class TestOwnerOnAnotherHost:
 
 
 class TestOwnerOnAHostWithAWrongClock:
-    """The file system takes times from the host that writes: a heart that beats is told by its
-    beating alone.
-    """
+    """Files have times of the host that writes: a heart that beats is told by its beating."""
 
     @pytest.fixture(autouse=True)
     def elsewhere(self, path, dead, quick, monkeypatch):
@@ -288,9 +284,7 @@ def test_the_first_call_after_a_crash_elsewhere_takes_it(path, dead, quick, monk
 
 
 def test_who_was_replaced_is_told_so_and_leaves_the_new_owners_lock_alone(path, dead, refuses):
-    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by
-    then.
-    """
+    """A laptop that slept past its staleness wakes up and ends: the lock is another's."""
     with OwnerLock(path, WHAT) as lock:
         lock.check()
         write(path, {**dead, "host": "node17", "token": "another"})

@@ -1,6 +1,4 @@
-"""Logits files: an exact schema, the same bytes, read by everybody, and one clear sentence for what
-is wrong.
-"""
+"""Logits files: an exact schema, the same bytes, read by everybody; clear refusals."""
 
 import json
 from dataclasses import replace

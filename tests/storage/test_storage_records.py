@@ -21,9 +21,7 @@ from calgrid.storage.tables import read_frame, write_frame
 
 
 def damages(path, count=60, bits=()):
-    """Damage a file in many ways, one at a time: cut it off, or flip a bit. It is right again in
-    the end.
-    """
+    """Damage a file in many ways, one at a time: cut it off, or flip a bit; mend it in the end."""
     right = path.read_bytes()
     for keep in (0, 4, 40, -1):
         yield path.write_bytes(right[:keep])

@@ -1,6 +1,4 @@
-"""Digest of files of users: of their whole content, the same wherever and whenever they were
-copied, and read once.
-"""
+"""Digest of files of users: of their whole content, wherever they were copied, and read once."""
 
 import hashlib
 import os

@@ -1,6 +1,4 @@
-"""Every mistake in a configuration is refused before anything runs, in one sentence: where it is,
-how to mend it.
-"""
+"""Every mistake in a configuration is refused before anything runs, with a way to mend it."""
 
 import numpy as np
 import pytest

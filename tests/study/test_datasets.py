@@ -1,6 +1,4 @@
-"""Data sets that a configuration makes of its own files: what they take over, what they depend on,
-what is refused.
-"""
+"""Data sets that a configuration makes of its own files: facts, dependencies, refusals."""
 
 import os
 

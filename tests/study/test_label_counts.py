@@ -1,6 +1,4 @@
-"""Label counts: which runs they belong to, that their content enters the fingerprint, and mistakes
-in naming them.
-"""
+"""Label counts: the runs they belong to, fingerprints of their content, mistakes."""
 
 import hashlib
 

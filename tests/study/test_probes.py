@@ -1,6 +1,4 @@
-"""Probes in configurations: what is planned, what is refused, and that nobody else's fingerprint
-changes.
-"""
+"""Probes in configurations: what is planned and refused; others' fingerprints stay."""
 
 import pytest
 from tests.conftest import HOME

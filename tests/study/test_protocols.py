@@ -1,6 +1,4 @@
-"""Protocols: files and variants, the published lines of training, weights that are not trained
-here.
-"""
+"""Protocols: files and variants, the published lines, weights that are not trained here."""
 
 from pathlib import Path
 from types import MappingProxyType

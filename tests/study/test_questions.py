@@ -1,6 +1,4 @@
-"""What a study asks of its runs: comparisons, equal tuning budgets, and protocols that share a
-table.
-"""
+"""What a study asks of its runs: comparisons, equal tuning budgets, protocols of one table."""
 
 import pytest
 from tests.mistakes import cases

@@ -1,6 +1,4 @@
-"""Configurations of the repository: all can be planned, and those of papers have the runs that the
-tables want.
-"""
+"""Configurations of the repository: all can be planned, those of papers have the tables' runs."""
 
 import itertools
 import json
@@ -178,9 +176,7 @@ MEASURED = {"masked_inference": ["ce"]}
 
 
 def planned(study, at, entry):
-    """Evaluations of a place that fit all calibrators of an entry on one run, and test one of its
-    shifts.
-    """
+    """Evaluations of a place with all calibrators of an entry and one of its shifts."""
     return [
         each
         for key, each in study.evaluations.items()
@@ -192,9 +188,7 @@ def planned(study, at, entry):
 
 @pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
 def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_path):
-    """Methods, calibrators, shifts and probes; what comes from elsewhere, such as an import, the
-    list says.
-    """
+    """Methods, calibrators, shifts and probes; what comes from elsewhere the list says."""
     study = study_of(name, tmp_path)
     for entry in declared(name).figures:
         axes = {"dataset": entry.dataset, "backbone": entry.backbone, "method": entry.method}
@@ -243,9 +237,7 @@ def test_runs_of_maccal(maccal):
 
 
 def test_runs_of_smart(smart):
-    """Eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with
-    calibrators' variants.
-    """
+    """Eight cells of six losses; networks on ImageNet, -LT and -Sketch; six with variants."""
     assert len(smart.runs) == 8 * 6 + 6 + 6 + 5 + 6
     # variants of calibrators are fitted to the same networks under another name
     assert len({*smart.training.values()}) == len(smart.runs) - 6

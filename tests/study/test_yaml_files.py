@@ -1,6 +1,4 @@
-"""YAML files: what YAML itself would take silently, or end in a traceback, is refused in one
-sentence.
-"""
+"""YAML files: what YAML would take silently, or end in a traceback, is refused in a sentence."""
 
 import json
 

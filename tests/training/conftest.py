@@ -1,6 +1,4 @@
-"""A data set of 40 images and a protocol of three epochs: every behaviour of the loop, in a tenth
-of a second.
-"""
+"""A data set of 40 images and a protocol of three epochs: a training in a tenth of a second."""
 
 import numpy as np
 import pytest

@@ -53,9 +53,7 @@ class Elsewhere(torch.Tensor):
 
 
 class Device(TorchDispatchMode):
-    """Computes what has a tensor of the device, or makes one; ``waits`` are the operations for
-    which a program waits.
-    """
+    """Computes what has or makes a tensor of the device; ``waits`` are what a program waits for."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,4 @@
-"""Training steps as CUDA graphs: on the CPU by a stand-in, which records what a step launches and
-replays it.
-"""
+"""Training steps as CUDA graphs: on the CPU by a stand-in that records and replays a step."""
 
 import contextlib
 

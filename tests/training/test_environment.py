@@ -145,9 +145,7 @@ def test_processors_that_compute_bf16(abilities, native, monkeypatch):
 
 
 def test_free_memory_is_what_the_machine_and_the_job_leave(tmp_path):
-    """A job of SLURM within a step, whose limits are in the second version of control groups, and
-    in the first.
-    """
+    """A job of SLURM within a step, with limits in both versions of control groups."""
     own, group = tmp_path / "cgroup", tmp_path / "fs" / "job" / "step"
     group.mkdir(parents=True)
     for folder, limit, used in ((group, "max", "10"), (group.parent, "5000", "1000")):

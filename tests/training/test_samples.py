@@ -1,6 +1,4 @@
-"""Tables of training samples: which epochs, in which file, and that an interrupted run has the
-same.
-"""
+"""Tables of training samples: which epochs, in which file, the same after interruptions."""
 
 import math
 

@@ -1,6 +1,4 @@
-"""The training loop: what it optimises, what it records, and that an interrupted run is the same
-run.
-"""
+"""The training loop: what it optimises and records, and that an interrupted run is the same."""
 
 import pytest
 import torch

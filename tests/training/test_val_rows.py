@@ -13,9 +13,7 @@ def test_by_default_every_purpose_has_all_rows():
 
 
 def test_rows_of_each_class_are_dealt_in_turn():
-    """Class 0 is in rows 1, 3, 4, 6; class 1 in rows 0, 2, 5: the deal goes on where the class
-    before ended.
-    """
+    """Class 0 is in rows 1, 3, 4, 6; class 1 in rows 0, 2, 5: the deal goes on between."""
     rows = rows_by_purpose([1, 0, 1, 0, 0, 1, 0], disjoint=True)
     assert {purpose: each.tolist() for purpose, each in rows.items()} == {
         "choice": [1, 5, 6],
