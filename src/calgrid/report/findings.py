@@ -141,7 +141,8 @@ def _baseline(data: StudyData, group: Group) -> str:
         f"{code(row['method'])} has a debiased ECE of "
         f"{debiased}{_interval(data, row, 'ece_debiased')}, with {beside}. Its plain "
         f"ECE is {plain}: {over} from overconfident bins, {under} from underconfident ones; the "
-        f"expected ECE of a perfectly calibrated network with its confidences is {null} on {data.test_samples(group):,} images."
+        f"expected ECE of a perfectly calibrated network with its confidences is {null} on "
+        f"{data.test_samples(group):,} images."
     )
 
 
