@@ -1,5 +1,6 @@
 """Packed studies as baselines of another study: their runs, their rows, and what is refused."""
 
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -80,9 +81,8 @@ def packed(tmp_path_factory, home):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         Path("data").mkdir()
-        runs = {
-            f"{method}{seed}": entry(method, seed) for method in ("ce", "sure") for seed in (1, 2)
-        }
+        pairs = itertools.product(("ce", "sure"), (1, 2))
+        runs = {f"{method}{seed}": entry(method, seed) for method, seed in pairs}
         run_study(home, "baselines", runs)
         licence = ["--licence", "CC-BY-4.0", "--cite", "doi:10.0/1"]
         assert main(["pack", "results/baselines", "bank.zip", "--creator", "A", *licence]) == 0
@@ -184,6 +184,12 @@ def checked(content):
     return json.dumps({**content, "checksum": digest_of(content)}).encode()
 
 
+def above(content):
+    """Let the first run have a method that leads out of its folder."""
+    content["runs"][0]["key"]["method"] = ".."
+    content["runs"][0]["predict"] = "runs/external/blobs/net/../seed1/predict-0a"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -193,13 +199,7 @@ def checked(content):
             lambda content: content["runs"][0].update(predict="../../elsewhere/predict-0a"),
             "'../../elsewhere/predict-0a' is no folder of external/blobs/net/ce/seed1",
         ),
-        (
-            lambda content: content["runs"][0].update(
-                key={**content["runs"][0]["key"], "method": ".."},
-                predict="runs/external/blobs/net/../seed1/predict-0a",
-            ),
-            "is no folder of external/blobs/net/../seed1",
-        ),
+        (above, "is no folder of external/blobs/net/../seed1"),
     ],
 )
 def test_a_list_that_was_not_written_by_pack_is_refused(bank, home, refuses, change, said):
@@ -279,8 +279,9 @@ def test_a_bank_that_would_fill_the_memory_is_refused(bank, home, refuses):
 def test_another_split_is_refused_as_a_pair(bank, home, refuses):
     own = entry("mine", 1)
     npz(Path("data/mine1_test.npz"), logits=logits_of("mine", 1)[VAL:], label=LABELS[VAL:][::-1])
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [1]}
     with refuses(StateError, "mine/seed1", "other test images", "of blobs"):
-        run_study(home, "mine", {"bank": TAKEN, "mine": own})
+        run_study(home, "mine", {"bank": taken, "mine": own})
 
 
 def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(bank, home, refuses):
@@ -316,9 +317,8 @@ def test_banks_and_files_of_one_data_set_have_one_order_of_classes(home, refuses
         assert main(["pack", f"results/bank{number}", f"data/{number}.zip", *origin]) == 0
     banks = {f"bank{name}": {**TAKEN, "file": f"{name}.zip"} for name in "12"}
     said = "external/blobs/net/ce/seed1 in another order (class 1 is 'c' instead of 'b')"
-    with refuses(
-        ConfigError, "external.bank2: external/blobs/net/ce/seed2 has the classes of ", said
-    ):
+    other = "external.bank2: external/blobs/net/ce/seed2 has the classes of "
+    with refuses(ConfigError, other, said):
         rows_of_banks(Study({"study": "s", "external": banks}, home))
     external = {"bank": banks["bank1"], "own": named("mine", 2, list("acb"))}
     with refuses(ConfigError, "external.own: external/blobs/net/mine/seed2 has ", said):
@@ -329,11 +329,12 @@ def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(b
     own = entry("mine", 3)
     order = np.random.default_rng(1).permutation(VAL)
     npz(Path("data/mine3_val.npz"), logits=logits_of("mine", 3)[order], label=LABELS[order])
-    run_study(home, "mine", {"bank": TAKEN, "mine": own})
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [1]}
+    run_study(home, "mine", {"bank": taken, "mine": own})
     (Path("data/mine3_val.npz")).rename("data/mine1_val.npz")
     same_seed = {**own, "val": "mine1_val.npz", "seed": 1}
     with refuses(StateError, "mine/seed1", "other val images"):
-        run_study(home, "other", {"bank": TAKEN, "mine": same_seed})
+        run_study(home, "other", {"bank": taken, "mine": same_seed})
 
 
 def mark(files, fact):
@@ -375,22 +376,19 @@ def test_a_run_that_the_study_trains_itself_is_not_taken_from_a_bank(
     bank, home, make_config, refuses, method, said
 ):
     as_trained(bank)
-    config = make_config(
-        {"methods": [method]}, external={"b": {**TAKEN, "methods": ["ce"]}}, data_root="data"
-    )
+    external = {"b": {**TAKEN, "methods": ["ce"]}}
+    config = make_config({"methods": [method]}, external=external, data_root="data")
     with refuses(ConfigError, "external.b", said, "leave its method or seed out"):
         Study(config, home)
 
 
 def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, home):
-    ensembles = {
-        "methods": ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"],
-        "calibrators": ["none", "ts"],
-    }
+    methods = ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"]
+    ensembles = {"methods": methods, "calibrators": ["none", "ts"]}
     own = {f"mine{seed}": entry("mine", seed) for seed in (1, 2, 3)}
     plan = run_study(home, "pooled", {"bank": TAKEN, **own}, ensembles=ensembles)
     keys = {key.method: key for key in plan.study.ensembles}
-    assert set(keys) == set(ensembles["methods"])
+    assert set(keys) == set(methods)
 
     def logits(key):
         path = Path(plan.predicted(key).folder, logits_file("last", "test"))
@@ -411,7 +409,7 @@ def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, home):
     mean = np.mean(calibrated, axis=0)
     np.testing.assert_allclose(softmax(logits(keys["ens2(mine,ts)"])), mean, atol=1e-6)
     metrics = pd.read_parquet("results/pooled/metrics.parquet")
-    assert {"ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"} <= set(metrics["method"])
+    assert set(methods) <= set(metrics["method"])
     (run,) = [run for run in plan.manifest()["runs"] if run["key"]["method"] == "ens2(ce)"]
     assert run["external"]
     assert "members" not in run

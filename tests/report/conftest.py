@@ -1,6 +1,8 @@
 """Studies made of random logits, as the workflow writes them, small enough for tests."""
 
+import copy
 import itertools
+import shutil
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,9 @@ from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.papers.tables import write_tables
+from calgrid.report.figures import FORMATS
 from calgrid.report.study import StudyData
+from calgrid.report.tables import TABLES
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import FILES, listed, write_record
@@ -59,6 +63,8 @@ TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
 #: recipe of a study of clean images alone, and of one without intervals too
 UNSHIFTED = {"shifts": (), "ood": ()}
 CLEAN = {**UNSHIFTED, "resamples": 0}
+#: the smallest recipe with two methods
+PAIR = {"methods": ("ce", "ls"), "seeds": (0,), **CLEAN}
 #: family of the shifts
 CORRUPTIONS = "digits_c"
 
@@ -71,7 +77,7 @@ class Recipe:
     seeds: tuple[int, ...] = (0, 1, 2)
     calibrators: tuple[str, ...] = ("none", "ts")
     shifts: tuple[str, ...] = ("gaussian_noise", "contrast")
-    severities: tuple[int, ...] = (1, 3, 5)
+    severities: tuple[int, ...] = (1, 5)
     ood: tuple[str, ...] = ("ood/photos",)
     datasets: tuple[str, ...] = ("digits",)
     backbones: tuple[str, ...] = ("resnet8",)
@@ -108,15 +114,37 @@ class Written:
         data = StudyData(self.folder, self.manifest)
         return data, data.groups[0]
 
-    def tables(self) -> Path:
-        """Write the tables; returns their folder."""
-        write_tables(self.folder, self.manifest, self.folder / "tables")
+    def tables(self, *ids) -> Path:
+        """Write all tables, or those with these identifiers; returns their folder."""
+        kept = [table for table in TABLES if table.__name__ in ids or not ids]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("calgrid.report.tables.TABLES", kept)
+            write_tables(self.folder, self.manifest, self.folder / "tables")
         return self.folder / "tables"
 
-    def figures(self, *formats) -> Path:
-        """Write the figures; returns their folder."""
-        write_figures(self.folder, self.manifest, self.folder / "figures", formats or (".png",))
+    def shown(self, table) -> dict[str, list[dict[str, str]]]:
+        """Write this table alone; returns its rows: see :func:`read_markdown`."""
+        return read_markdown(self.tables(table) / f"{table}.md")
+
+    def figures(self, *ids, formats=(".png",)) -> Path:
+        """Write all figures, or those with these identifiers; returns their folder."""
+        kept = [kind for kind in FIGURES if kind.id in ids or not ids]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("calgrid.papers.figures.FIGURES", kept)
+            write_figures(self.folder, self.manifest, self.folder / "figures", formats)
         return self.folder / "figures"
+
+
+def read_markdown(path: Path) -> dict[str, list[dict[str, str]]]:
+    """Tables of a Markdown file: heading -> rows, each heading of a column -> text."""
+    sections = {}
+    for block in path.read_text().split("\n## ")[1:]:
+        heading, _, *lines = block.strip().split("\n")
+        header, _, *rows = [
+            [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines
+        ]
+        sections[heading] = [dict(zip(header, row, strict=True)) for row in rows]
+    return sections
 
 
 def make_study(root: Path, recipe: Recipe) -> Written:
@@ -246,14 +274,8 @@ def _records(key, run, recipe):
         write_record(run / PREDICTED / "predict.json", record)
         return
     _history(key, run / TRAINED, recipe)
-    environment = {
-        "calgrid": "0.1.0",
-        "python": "3.11.0",
-        "torch": "2.11.0",
-        "device": "cpu",
-        "device_name": "x86_64",
-        "threads": 1,
-    }
+    environment = {"calgrid": "0.1.0", "python": "3.11.0", "torch": "2.11.0"}
+    environment |= {"device": "cpu", "device_name": "x86_64", "threads": 1}
     strength = {"lambda_" if key["method"] == "fedlas_mbls" else "alpha": 0.05, "beta": 4.0}
     options = (
         {"indicator": INDICATORS[key["method"]], **strength} if key["method"] in INDICATORS else {}
@@ -261,13 +283,8 @@ def _records(key, run, recipe):
     spec = {"loss": {"id": key["method"], "options": options}}
     seconds = {"train": 20.0 + len(key["method"]) + key["seed"], "predict": 1.5}
     for stage, duration in seconds.items():
-        record = {
-            "spec": spec,
-            "environment": environment,
-            "fingerprint": "a" * 16,
-            "seconds": duration,
-            "peak_memory_mb": 512.0,
-        }
+        record = {"spec": spec, "environment": environment, "fingerprint": "a" * 16}
+        record |= {"seconds": duration, "peak_memory_mb": 512.0}
         if stage == "train":
             record.update(epochs=recipe.epochs, parameters=78042)
         folder = run / (TRAINED if stage == "train" else PREDICTED)
@@ -370,8 +387,32 @@ def _samples(key, recipe, epoch):
 
 @pytest.fixture(scope="session")
 def make(tmp_path_factory):
-    """Function that writes a study that several tests share, from the fields of its recipe."""
-    return lambda **fields: make_study(tmp_path_factory.mktemp("made"), Recipe(**fields))
+    """Function that writes a study from the fields of its recipe, once for all tests, which share
+    its files.
+    """
+    made = {}
+
+    def shared(**fields):
+        recipe = Recipe(**fields)
+        if repr(recipe) not in made:
+            made[repr(recipe)] = make_study(tmp_path_factory.mktemp("made"), recipe)
+        written = made[repr(recipe)]
+        return Written(written.folder, copy.deepcopy(written.manifest))
+
+    return shared
+
+
+@pytest.fixture
+def build(make, tmp_path):
+    """Function that copies such a study for a test that changes its files."""
+
+    def copied(**fields):
+        written = make(**fields)
+        made = shutil.ignore_patterns("tables", "figures", "report.html")
+        shutil.copytree(written.folder, tmp_path / "study", ignore=made)
+        return Written(tmp_path / "study", written.manifest)
+
+    return copied
 
 
 @pytest.fixture(scope="session")
@@ -383,26 +424,13 @@ def study(make) -> Written:
 @pytest.fixture(scope="session")
 def ablation(make) -> Written:
     """FeDLaS with several indicators, a method that sees validation data, and questions."""
-    asked = [
-        ("Is the gain more than noise?", "fedlas_ls", "ls"),
-        ("Are validation data of use?", "adafocal", "ce"),
-    ]
+    gain = {"question": "Is the gain more than noise?", "method": "fedlas_ls", "against": "ls"}
+    use = {"question": "Are validation data of use?", "method": "adafocal", "against": "ce"}
     return make(
-        methods=(
-            "ce",
-            "ls",
-            "adafocal",
-            "fedlas_ls",
-            "fedlas_mbls",
-            "fedlas_ls_const",
-            "fedlas_ls_random",
-        ),
-        seeds=(0, 1, 2, 3),
+        methods=("ce", "ls", "adafocal", *INDICATORS),
         **UNSHIFTED,
         calibrators=("none", "iso", "ts"),
-        comparisons=tuple(
-            dict(zip(("question", "method", "against"), each, strict=True)) for each in asked
-        ),
+        comparisons=(gain, use),
         sees_validation=("adafocal",),
     )
 
@@ -420,7 +448,7 @@ def sizes(make) -> Written:
         methods=("ce",),
         seeds=(1, 2),
         datasets=("digits_n40", "digits_n200"),
-        calibrators=("none", "ts", "iso", "pts", "smart"),
+        calibrators=("none", "ts", "pts", "smart"),
         **CLEAN,
         external=True,
     )
@@ -435,7 +463,7 @@ def tables(study) -> Path:
 @pytest.fixture(scope="session")
 def figures(study) -> Path:
     """Folder with the figures of the study."""
-    return study.figures(".png", ".svg", ".pdf")
+    return study.figures(formats=tuple(FORMATS))
 
 
 @pytest.fixture(scope="session")
@@ -454,37 +482,3 @@ def ablation_figures(ablation) -> Path:
 def external_figures(external) -> Path:
     """Folder with the figures of the external study."""
     return external.figures()
-
-
-@pytest.fixture
-def build(tmp_path):
-    """Function that writes a study from the fields of its recipe."""
-    return lambda **fields: make_study(tmp_path, Recipe(**fields))
-
-
-@pytest.fixture
-def read_markdown():
-    """Function that reads a Markdown file as heading -> list of rows, each heading of a column ->
-    text.
-    """
-
-    def read(path: Path) -> dict[str, list[dict[str, str]]]:
-        sections = {}
-        for block in path.read_text().split("\n## ")[1:]:
-            heading, _, *lines = block.strip().split("\n")
-            cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-            sections[heading] = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
-        return sections
-
-    return read
-
-
-@pytest.fixture
-def draw_only(monkeypatch):
-    """Leave ``write_figures`` the figures with these identifiers alone."""
-
-    def keep(*ids):
-        kinds = [kind for kind in FIGURES if kind.id in ids]
-        monkeypatch.setattr("calgrid.papers.figures.FIGURES", kinds)
-
-    return keep

@@ -44,11 +44,13 @@ addEventListener("message", ({ data }) => (document.querySelector("pre").textCon
 
 
 @pytest.fixture(scope="module")
-def page(study, tables, figures, tmp_path_factory):
+def page(make):
     """Report of a small study."""
-    path = tmp_path_factory.mktemp("pages") / "report.html"
-    write_report(study.folder, study.manifest, path)
-    return path
+    study = make(seeds=(0, 1))
+    study.tables()
+    study.figures()
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    return study.folder / "report.html"
 
 
 def shown(page, width, folder):

@@ -23,34 +23,17 @@ def written(build):
         (0, 1), ("none", "ts"), ("thr", "aps"), (0.1, 0.05), places
     ):
         split, shift, severity = place
-        value = 0.8 + 0.1 * seed + (shift == "noise") * 0.04 + (name == "ts") * 0.01
-        for metric in SET_METRICS:
-            rows.append(
-                {
-                    **study.manifest["runs"][seed]["key"],
-                    "checkpoint": "last",
-                    "calibrator": name,
-                    "fit_seed": 0,
-                    "split": split,
-                    "shift": shift,
-                    "severity": severity,
-                    "conformal": score,
-                    "alpha": alpha,
-                    "metric": metric,
-                    "value": value,
-                    "ci_low": 0.0,
-                    "ci_high": 1.0,
-                    "n_samples": 240,
-                    "n_threshold": 100,
-                    "threshold": 0.5,
-                    "penalty": 0.0,
-                }
-            )
-    write_frame(study.folder / CONFORMAL, pd.DataFrame(rows))
+        row = {**study.manifest["runs"][seed]["key"], "calibrator": name, "split": split}
+        row |= {"shift": shift, "severity": severity, "conformal": score, "alpha": alpha}
+        row["value"] = 0.8 + 0.1 * seed + (shift == "noise") * 0.04 + (name == "ts") * 0.01
+        rows += [{**row, "metric": metric} for metric in SET_METRICS]
+    same = {"checkpoint": "last", "fit_seed": 0, "ci_low": 0.0, "ci_high": 1.0, "n_samples": 240}
+    same |= {"n_threshold": 100, "threshold": 0.5, "penalty": 0.0}
+    write_frame(study.folder / CONFORMAL, pd.DataFrame(rows).assign(**same))
     return study
 
 
-def test_corruptions_are_averaged_for_each_run_and_runs_over_seeds(written, read_markdown):
+def test_corruptions_are_averaged_for_each_run_and_runs_over_seeds(written):
     data, group = written.opened()
     means = set_means(data, group).set_index(["severity", "alpha", "calibrator", "conformal"])
     assert means.loc[(0, 0.1, "none", "thr"), "coverage_mean"] == pytest.approx(0.85)
@@ -58,7 +41,7 @@ def test_corruptions_are_averaged_for_each_run_and_runs_over_seeds(written, read
     assert means.loc[(0, 0.1, "none", "thr"), "coverage_std"] == pytest.approx(0.1 / 2**0.5)
     table = conformal(data)
     assert len(table.frame) == len(means) == 16
-    sections = read_markdown(written.tables() / "conformal.md")
+    sections = written.shown("conformal")
     assert list(sections) == [
         "digits, resnet8: 90 % asked for, clean test",
         "digits, resnet8: 95 % asked for, clean test",
@@ -83,7 +66,7 @@ def test_the_figure_has_a_panel_for_each_coverage_and_for_clean_and_shifted_imag
     assert drawn.axes[0].get_title() == "clean test split"
 
 
-def test_a_study_without_sets_has_neither(build):
-    data, group = build(methods=("ce",), seeds=(0,), **CLEAN).opened()
+def test_a_study_without_sets_has_neither(make):
+    data, group = make(methods=("ce",), seeds=(0,), **CLEAN).opened()
     assert conformal(data) is None
     assert figure.collect(data, group).empty

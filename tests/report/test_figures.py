@@ -14,11 +14,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from scipy.special import expit
 from scipy.stats import spearmanr
-from tests.report.conftest import UNSHIFTED, Recipe, make_study
+from tests.report.conftest import CLEAN, FORMATS
 
 from calgrid.metrics.binning import BinSums
-from calgrid.papers.figures import FIGURES, write_figures
+from calgrid.papers.fedlas import figures as fedlas
+from calgrid.papers.figures import FIGURES
 from calgrid.report.captions import folded
 from calgrid.report.figure import FigureData
 from calgrid.report.figures import intervals, over_under, pareto, reliability, severity, survey
@@ -125,8 +127,8 @@ def test_the_front_holds_what_nothing_cheaper_beats():
     assert list(pareto.front(rows).index) == [0, 3]
 
 
-def test_captions_say_nothing_of_intervals_that_are_not_drawn(build):
-    study = build(seeds=(0,), shifts=("contrast",), resamples=0)
+def test_captions_say_nothing_of_intervals_that_are_not_drawn(make):
+    study = make(methods=("ce", "ls"), seeds=(0,), shifts=("contrast",), ood=(), resamples=0)
     data, group = study.opened()
     for content in (intervals.NLL, intervals.ECE, over_under, severity):
         frame = FigureData(data, group, content.collect(data, group))
@@ -165,10 +167,12 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
     assert "95 % bootstrap intervals over test images" in json.dumps(read_index(external_figures))
 
 
-@pytest.mark.slow
-def test_the_same_study_gives_the_same_bytes(study, figures, tmp_path):
-    write_figures(study.folder, study.manifest, tmp_path, (".png", ".svg", ".pdf"))
-    for path in tmp_path.iterdir():
+def test_the_same_study_gives_the_same_bytes(build, figures):
+    """Of every figure the pictures are compared in test_pure."""
+    drawn = build().figures("nll_intervals", "reliability", formats=tuple(FORMATS))
+    paths = [path for path in drawn.iterdir() if path.suffix != ".json"]
+    assert len(paths) == 6
+    for path in paths:
         assert path.read_bytes() == (figures / path.name).read_bytes(), path.name
 
 
@@ -179,10 +183,9 @@ def test_external_runs_have_no_training_and_no_shift(external_figures):
     assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals"}
 
 
-def test_checkpoints_are_drawn_apart_and_training_once(build, draw_only):
-    draw_only("reliability", "training")
-    out = build(checkpoints=("best", "last"), seeds=(0,), **UNSHIFTED, methods=("ce",)).figures()
-    names = {path.name for path in out.glob("*.png")}
+def test_checkpoints_are_drawn_apart_and_training_once(make):
+    study = make(checkpoints=("best", "last"), seeds=(0,), **CLEAN, methods=("ce",))
+    names = {path.name for path in study.figures("reliability", "training").glob("*.png")}
     assert names == {
         "reliability_digits_resnet8_best.png",
         "reliability_digits_resnet8_last.png",
@@ -190,9 +193,10 @@ def test_checkpoints_are_drawn_apart_and_training_once(build, draw_only):
     }
 
 
-def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build):
-    out = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0).figures()
-    found = {path.name.removesuffix("_digits_resnet8.png") for path in out.glob("*.png")}
+def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(make):
+    study = make(calibrators=("ts",), seeds=(0,), ood=(), resamples=0)
+    paths = study.figures().glob("*.png")
+    found = {path.name.removesuffix("_digits_resnet8.png") for path in paths}
     assert found == set(KINDS) - {"over_under", "corruption_reduction"}
 
 
@@ -315,7 +319,7 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
     assert {"gate", "saturation"} < set(entries)
     for kind in ("gate", "saturation"):
         assert entries[kind]["category"] == "Training"
-        assert "4 seeds" in entries[kind]["caption"]
+        assert "3 seeds" in entries[kind]["caption"]
         with Image.open(ablation_figures / entries[kind]["file"]) as picture:
             assert 0.01 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
 
@@ -357,6 +361,25 @@ def test_saturation_is_of_the_last_sampled_epoch_of_methods_whose_indicator_is_t
     assert found == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
 
 
+def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
+    rows = fedlas.smoothing_curve_rows(*ablation.opened())
+    assert list(rows["method"].unique()) == [
+        "fedlas_ls",
+        "fedlas_mbls",
+        "fedlas_ls_const",
+        "fedlas_ls_random",
+    ]
+    (run,) = (
+        r
+        for r in ablation.manifest["runs"]
+        if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2)
+    )
+    samples = pd.read_parquet(f"{run['train']}/samples.parquet").query("epoch == 4")
+    own = rows[(rows["method"] == "fedlas_ls") & (rows["seed"] == 2)]
+    strength = 2 * own["strength"] * expit(own["gate"] * own["beta"] * own["nci"])
+    assert strength.to_numpy() == pytest.approx(samples["smoothing"].to_numpy(), rel=1e-5)
+
+
 def test_a_bounded_number_of_points_is_spread_over_all():
     chosen = points.spread_out(pd.DataFrame({"x": range(1000)}), 100)
     assert len(chosen) == 100
@@ -369,18 +392,17 @@ def test_captions_name_the_methods_that_see_validation_data(figures, ablation_fi
     assert "validation data" not in json.dumps(read_index(figures))
 
 
-def test_a_survey_shows_each_network_with_every_calibrator(build, tmp_path, draw_only):
-    draw_only("survey")
-    few = {"methods": ("ce", "ls"), "seeds": (0,), "shifts": (), "ood": (), "external": True}
-    written = build(backbones=("a", "b", "c"), calibrators=("none", "ts", "iso"), **few)
+def test_a_survey_shows_each_network_with_every_calibrator(make, monkeypatch):
+    networks = {"backbones": ("a", "b", "c"), "methods": ("ce", "ls"), "seeds": (0,)}
+    written = make(**networks, calibrators=("none", "ts", "iso"), **CLEAN, external=True)
     rows = collected(written, "survey")
     assert set(zip(rows["backbone"], rows["calibrator"], strict=True)) == set(
         itertools.product("abc", ("none", "ts", "iso"))
     )
     assert set(rows["method"]) == {"ce"}
-    assert (written.figures() / "survey_digits.png").is_file()
-    two = make_study(tmp_path / "two", Recipe(backbones=("a", "b"), **few))
-    assert collected(two, "survey").empty
+    assert (written.figures("survey") / "survey_digits.png").is_file()
+    monkeypatch.setattr(survey, "FEWEST", 4)
+    assert collected(written, "survey").empty
 
 
 def test_names_of_networks_keep_clear_of_each_other():
@@ -400,8 +422,8 @@ def test_names_of_networks_keep_clear_of_each_other():
         assert ax.bbox.count_overlaps([box]) == 1
 
 
-def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(build):
-    data, group = build(methods=("ce", "ls"), seeds=(0,), **UNSHIFTED).opened()
+def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(study):
+    data, group = study.opened()
     rows = TRAINING.collect(data, group)
     parts = rows["val_refinement"] + rows["val_calibration"]
     assert np.isfinite(parts).all()

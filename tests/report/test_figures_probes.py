@@ -18,7 +18,6 @@ from tests.report.conftest import CLEAN
 from calgrid.errors import StateError
 from calgrid.jobs.aggregate import collect_diagnostics
 from calgrid.papers.fedlas import figures as fedlas
-from calgrid.papers.figures import write_figures
 from calgrid.papers.maccal import figures as maccal
 from calgrid.papers.smart import fits
 from calgrid.report.figure import FigureData
@@ -37,26 +36,16 @@ MASKED = {
     "maccal_l09": {"head": "linear", "sparsity": "fixed", "p0": 0.5},
     "maccal_l10": {"head": "linear", "sparsity": "fixed", "p0": 0.1},
 }
-DRAWN = (
-    "fgsm_margin",
-    "masked_inference",
-    "embedding",
-    "prototype_angles",
-    "feature_profiles",
-    "misjudged",
-)
+DRAWN = ("fgsm_margin", "masked_inference", "prototype_angles", "feature_profiles")
+#: those of one seed, in the appendix
+SINGLE = ("embedding", "misjudged")
 
 
 def attack(rng):
     margin = rng.uniform(0, 10, 60)
     epsilon = np.minimum(0.05 * margin + 0.05 * rng.random(60), 0.5)
-    columns = {
-        "index": np.arange(60),
-        "margin": margin,
-        "epsilon": epsilon,
-        "censored": epsilon >= 0.5,
-    }
-    return pd.DataFrame({**columns, "correct": margin > 1})
+    table = pd.DataFrame({"index": np.arange(60), "margin": margin, "epsilon": epsilon})
+    return table.assign(censored=epsilon >= 0.5, correct=margin > 1)
 
 
 def masks(rng):
@@ -96,20 +85,9 @@ def shapes(rng):
     parts = []
     for group, scale in (("easy", 2.0), ("hard", 1.0), ("all", 1.5)):
         mean = scale * np.linspace(1, 0, 16)
-        table = pd.DataFrame(
-            {
-                "rank": np.arange(1, 17),
-                "mean": mean,
-                "q10": 0.5 * mean,
-                "q50": mean,
-                "q90": 2 * mean,
-            }
-        )
-        parts.append(
-            table.assign(
-                group=group, images=10, l1=mean.sum(), l1_std=0.1, accuracy=0.5 * scale - 0.1
-            )
-        )
+        table = pd.DataFrame({"rank": np.arange(1, 17), "mean": mean, "q50": mean})
+        table = table.assign(q10=0.5 * mean, q90=2 * mean, group=group, images=10)
+        parts.append(table.assign(l1=mean.sum(), l1_std=0.1, accuracy=0.5 * scale - 0.1))
     return pd.concat(parts)
 
 
@@ -184,22 +162,15 @@ def rows_of(written, run_method, probe):
     ]
 
 
-@pytest.mark.slow
-def test_every_figure_is_drawn_with_a_caption(build_probed, tmp_path, draw_only):
-    draw_only(*DRAWN)
-    write_figures(build_probed.folder, build_probed.manifest, tmp_path, (".png",))
-    entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path)}
-    assert set(DRAWN) == set(entries)
-    for name in DRAWN:
-        entry = entries[name]
-        assert entry["category"] == ("Appendix" if name in ("embedding", "misjudged") else "Probes")
-        assert (
-            "one seed" in entry["caption"]
-            if name in ("embedding", "misjudged")
-            else "3 seeds" in entry["caption"]
-        )
+def test_every_figure_is_drawn_with_a_caption(build_probed):
+    folder = build_probed.figures(*DRAWN, *SINGLE)
+    entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(folder)}
+    assert {*DRAWN, *SINGLE} == set(entries)
+    for name, entry in entries.items():
+        assert entry["category"] == ("Appendix" if name in SINGLE else "Probes")
+        assert ("one seed" if name in SINGLE else "3 seeds") in entry["caption"]
         assert entry["caption"].endswith(".")
-        with Image.open(tmp_path / entry["file"]) as picture:
+        with Image.open(folder / entry["file"]) as picture:
             assert 600 <= picture.size[0] <= 1400
             assert 0.005 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
 

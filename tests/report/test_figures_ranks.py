@@ -2,10 +2,13 @@
 of each other.
 """
 
-import pytest
-from tests.report.conftest import CLEAN
+import itertools
 
-from calgrid.papers.figures import write_figures
+import numpy as np
+import pandas as pd
+import pytest
+from tests.report.conftest import CLEAN, Written
+
 from calgrid.report.figure import FigureData
 from calgrid.report.figures import critical_difference as diagrams
 from calgrid.report.index import read_index
@@ -14,11 +17,13 @@ from calgrid.statistics import mean_ranks, nemenyi_cd
 from calgrid.storage.schema import SUMMARY
 from calgrid.storage.tables import write_frame
 
+BACKBONES = ("resnet8", "resnet20", "resnet50", "resnet9")
+
 
 @pytest.fixture(scope="module")
 def settings(make):
     """Three methods and two calibrators on four backbones."""
-    data, _ = make(backbones=("resnet8", "resnet20", "resnet50", "resnet9"), **CLEAN).opened()
+    data, _ = make(seeds=(0,), backbones=BACKBONES, **CLEAN).opened()
     return data
 
 
@@ -43,25 +48,24 @@ def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, on
     assert shown["nll"].cd == pytest.approx(nemenyi_cd(len(ranks), 4))
 
 
-def test_names_do_not_overlap(build):
+def test_names_do_not_overlap(settings):
     methods = ("ce", "ls", "fl3", "mbls", "brier", "mixup", "mmce")
-    study = build(methods=methods, seeds=(0,), backbones=tuple("abc"), **CLEAN)
-    data, group = study.opened()
-    figure = diagrams.METHODS.draw(FigureData(data, group, diagrams.METHODS.collect(data, group)))
+    pairs = itertools.product(methods, BACKBONES)
+    rows = pd.DataFrame(pairs, columns=["name", "setting"]).assign(metric="nll")
+    rows["mean"] = np.random.default_rng(0).random(len(rows))
+    figure = diagrams.METHODS.draw(FigureData(settings, settings.groups[0], rows))
     figure.canvas.draw()
-    for ax in figure.axes:
-        boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]
-        assert len(boxes) == len(methods)
-        assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
-        assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts if "(" in text.get_text()]
+    assert len(boxes) == len(methods)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
 
-@pytest.mark.slow
-def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path, draw_only):
-    draw_only("critical_difference", "calibrator_critical_difference")
-    write_figures(settings.folder, settings.manifest, tmp_path, (".png",))
-    entries = {entry["id"]: entry for entry in read_index(tmp_path)}
-    for kind in ("critical_difference", "calibrator_critical_difference"):
+def test_captions_name_settings_and_warn_of_the_pool(settings):
+    kinds = ("critical_difference", "calibrator_critical_difference")
+    drawn = Written(settings.folder, settings.manifest).figures(*kinds)
+    entries = {entry["id"]: entry for entry in read_index(drawn)}
+    for kind in kinds:
         assert "over 4 settings" in entries[kind]["caption"]
         assert "depends on the pool" in entries[kind]["caption"]
         assert entries[kind]["file"] == f"{kind}.png"
@@ -70,9 +74,7 @@ def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path, draw_on
 
 def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(settings, tmp_path):
     summary = settings.summary
-    gone = (summary["method"] == "mmce") & summary["backbone"].isin(
-        ["resnet8", "resnet20", "resnet50"]
-    )
+    gone = (summary["method"] == "mmce") & summary["backbone"].isin(BACKBONES[:3])
     write_frame(tmp_path / SUMMARY, summary[~gone])
     data = StudyData(tmp_path, settings.manifest)
     rows = diagrams.METHODS.collect(data, data.groups[0])

@@ -7,7 +7,6 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
-from calgrid.papers.figures import write_figures
 from calgrid.papers.smart import errors, fits
 from calgrid.papers.smart.fits import diagnosed
 from calgrid.report.index import read_index
@@ -30,10 +29,9 @@ def largest(data):
 
 
 @pytest.fixture(scope="module")
-def entries(sizes, tmp_path_factory):
-    out = tmp_path_factory.mktemp("figures")
-    write_figures(sizes.folder, sizes.manifest, out, (".png",))
-    return {entry["id"]: entry for entry in read_index(out)}
+def entries(sizes):
+    margins = ("fit_course", "margin_temperature", "margin_reliability")
+    return {entry["id"]: entry for entry in read_index(sizes.figures("val_size", *margins))}
 
 
 def logits_of(sizes, split, seed=1):
@@ -127,6 +125,10 @@ def test_course_is_the_trace_and_ends_at_the_weights_that_are_kept(data, largest
         assert (kept["ece"], kept["nll"]) == pytest.approx(
             (ece(probs, val.label), nll(probs, val.label))
         )
+
+
+def test_one_objective_is_no_comparison(data):
+    assert all(fits.fit_objectives_rows(data, group).empty for group in data.groups)
 
 
 def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):

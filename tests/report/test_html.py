@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy
-from tests.report.conftest import CLEAN, UNSHIFTED
+from tests.report.conftest import CLEAN, PAIR
 
 from calgrid import __version__
 from calgrid.components.registry import describe
@@ -29,6 +29,8 @@ from calgrid.report.study import StudyData
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES
 
+#: recipe of a study of three groups
+THREE = {"backbones": ("a", "b", "c"), "methods": ("ce",), "seeds": (0,), **CLEAN}
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
@@ -211,8 +213,7 @@ def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make
     assert (("ce", "none") in tied) == said.startswith(
         "Use `ce` without calibration, the simplest: NLL "
     )
-    about = {"shifts": (), "ood": (), "n_test": 1000}
-    data, group = make(methods=("mixup",), seeds=(0, 1, 2, 3), **about).opened()
+    data, group = make(methods=("mixup",), seeds=(0, 1, 2, 3), **CLEAN, n_test=1000).opened()
     found = best_of_all(data, group)
     (said,) = recommendation(data, group)
     test = found.others.iloc[0]
@@ -239,8 +240,7 @@ def test_the_first_line_of_a_report_is_its_recommendation(study, page):
 
 def test_the_report_answers_before_and_after_calibration(make):
     asked = {"question": "Is it better?", "method": "mmce", "against": "ce"}
-    about = {"shifts": (), "ood": (), "n_test": 1000, "comparisons": (asked,)}
-    study = make(methods=("ce", "mmce", "ls"), seeds=(0, 1, 2, 3), **about)
+    study = make(methods=("ce", "mmce"), **CLEAN, n_test=1000, comparisons=(asked,))
     words = Page(report(study)).words
     answer = words.split("Is it better? ")[1].partition(" In brackets")[0]
     assert answer.startswith("mmce against ce Before calibration, worse: NLL higher by 0.")
@@ -276,7 +276,7 @@ def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
 
 
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):
-    study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
+    study = build(**PAIR)
     path = study.folder / "summary.parquet"
     summary = pd.read_parquet(path)
     worse = "calibrator == 'ts' and method == 'ls' and metric == 'nll' and split == 'test'"
@@ -323,7 +323,7 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
 
 
 def test_a_stage_that_was_made_with_several_versions_is_named(build):
-    study = build(methods=("ce",), seeds=(0, 1), external=True, **UNSHIFTED)
+    study = build(methods=("ce",), seeds=(0, 1), external=True, **CLEAN)
     path = study.folder / "runs.json"
     runs = read_record(path)["runs"]
     runs[1]["environments"][1]["scipy"] = "1.0.0"
@@ -376,9 +376,8 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
     assert "external logits" in words
 
 
-def test_methods_that_cannot_be_tested_are_not_recommended(build):
-    study = build(seeds=(0,), **UNSHIFTED)
-    first, *others = recommendation(*study.opened())
+def test_methods_that_cannot_be_tested_are_not_recommended(make):
+    first, *others = recommendation(*make(**PAIR).opened())
     assert first.endswith(
         "methods cannot be tested against each other: a test needs two common seeds or more."
     )
@@ -419,10 +418,7 @@ def test_reporting_imports_no_torch(run_python):
 
 
 def test_many_groups_fold_all_but_the_first(build):
-    study = build(
-        backbones=("resnet8", "resnet20", "vgg"), methods=("ce",), seeds=(0,), **UNSHIFTED
-    )
-    page = Page(report(study))
+    page = Page(report(build(**THREE)))
     folded = [part for part in page.all("details") if "open" not in part]
     assert len(folded) >= 2
 
@@ -430,8 +426,8 @@ def test_many_groups_fold_all_but_the_first(build):
 def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     for place in ("table.SHOWN_ROWS", "provenance.SHOWN_ROWS", "html.SHOWN_FIGURES"):
         monkeypatch.setattr(f"calgrid.report.{place}", 1)
-    study = build(backbones=("a", "b", "c"), methods=("ce",), seeds=(0,), **CLEAN)
-    study.tables()
+    study = build(**THREE)
+    study.tables("methods")
     facts = {"title": "T", "caption": "", "category": "Methods", "figure": "kind"}
     facts["photographs"] = False
     write_index(
@@ -484,7 +480,7 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_text):
 
 
 def test_a_test_split_of_a_few_images_is_warned_of(build):
-    study = build(seeds=(0,), **UNSHIFTED)
+    study = build(**PAIR)
     warning = "too few to say how well a network is calibrated"
     assert not any(warning in said for said in findings(*study.opened()))
     path = study.folder / "metrics.parquet"
@@ -494,7 +490,7 @@ def test_a_test_split_of_a_few_images_is_warned_of(build):
 
 
 def test_networks_that_predict_one_class_are_named_with_the_share_of_the_largest(build):
-    study = build(seeds=(0, 1), **UNSHIFTED)
+    study = build(methods=("ce", "ls"), seeds=(0, 1), **CLEAN)
     path = study.folder / "classes.parquet"
     classes = pd.read_parquet(path)
     collapsed = (classes["method"] == "ls") & (classes["seed"] == 1)

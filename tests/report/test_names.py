@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 from matplotlib.text import Text
-from tests.report.conftest import UNSHIFTED
+from tests.report.conftest import CLEAN, read_markdown
 
 from calgrid.papers.report import write_report
 from calgrid.report.figure import FigureData
@@ -14,8 +14,8 @@ NAMES = {"ls": "Label smoothing", "ts": "Temperature", "ce": "CE"}
 
 
 @pytest.fixture
-def study(build):
-    return build(**UNSHIFTED, seeds=(1, 2), configuration={"names": NAMES})
+def study(make):
+    return make(**CLEAN, seeds=(1, 2), configuration={"names": NAMES})
 
 
 def test_an_identifier_is_named_as_a_whole_word():
@@ -27,11 +27,8 @@ def test_an_identifier_is_named_as_a_whole_word():
     assert data.named(others) == others
 
 
-def test_tables_figures_and_report_have_names_and_files_of_numbers_identifiers(
-    study, read_markdown, draw_only
-):
-    draw_only("ece_intervals")
-    tables, _ = study.tables(), study.figures()
+def test_tables_figures_and_report_have_names_and_files_of_numbers_identifiers(study):
+    tables, _ = study.tables(), study.figures("ece_intervals")
     (rows,) = read_markdown(tables / "calibrators.md").values()
     assert {row["Method"] for row in rows} == {"CE", "Label smoothing", "mmce"}
     assert {row["Calibrator"] for row in rows} == {"none", "Temperature"}

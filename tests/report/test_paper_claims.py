@@ -1,5 +1,7 @@
 """Claims of papers on made runs: each verdict, and what stands beside it."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy.stats import rankdata, ttest_1samp
@@ -139,14 +141,8 @@ def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
     rows = [row.where for row in declared("fedlas").tables[0].printed_rows]
     errors = np.random.default_rng(0).uniform(0.01, 0.09, (3, len(PLACES), len(rows))).round(4)
     made = [
-        {
-            "dataset": data,
-            "backbone": net,
-            "seed": seed,
-            "calibrator": "none",
-            **row,
-            "value": errors[seed, place, i],
-        }
+        {"dataset": data, "backbone": net, "seed": seed, "calibrator": "none", **row}
+        | {"value": errors[seed, place, i]}
         for seed in range(3)
         for place, (data, net) in enumerate(PLACES)
         for i, row in enumerate(rows)
@@ -181,13 +177,15 @@ NETWORKS = [
 ]
 
 
-@pytest.fixture
-def smart(tmp_path):
+@pytest.fixture(scope="module")
+def smart(tmp_path_factory):
     """Tables of SMART for networks with an ECE of 5 % that smart lowers by a gain, fitted five
-    times; by default that of the claim about losses.
+    times, with the claim about losses.
     """
 
-    def build(gain, noise=0.001, resampled=True, numbers=("2",), claims=("smart_any_loss",)):
+    @functools.cache
+    def build(gain, noise=0.001, resampled=True, numbers=("2",)):
+        folder = tmp_path_factory.mktemp("smart")
         rows, drawn = [], []
         for number, network in enumerate(NETWORKS):
             place = {**network, "protocol": "p", "seed": 1, "checkpoint": "last"}
@@ -206,17 +204,16 @@ def smart(tmp_path):
                     for seed in seeds
                 ]
         rows += [{**row, "metric": "squared_ce"} for row in rows]
-        write_study(
-            tmp_path, [{**RUN, **row} for row in rows], resamples=drawn if resampled else ()
-        )
-        found = tables_of(tmp_path, [part("smart", numbers, claims)])
+        runs = [{**RUN, **row} for row in rows]
+        write_study(folder, runs, resamples=drawn if resampled else ())
+        found = tables_of(folder, [part("smart", numbers, ("smart_any_loss",))])
         return {table.id: table for table in found}
 
     return build
 
 
 def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
-    row = line(smart(0.02)["claims"], LOSSES)
+    row = line(smart(0.02, numbers=("2", "6", "8"))["claims"], LOSSES)
     assert (row["Verdict"], row["Confirmed"], row["With runs"]) == (
         "**confirmed**",
         "48",
@@ -242,7 +239,7 @@ def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
 
 
 def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
-    found = smart(0.02, numbers=("2", "6", "8"), claims=())
+    found = smart(0.02, numbers=("2", "6", "8"))
     table = found["smart_table2"]
     cells = table.frame[(table.frame["protocol"] == "p") & (table.frame["calibrator"] == "smart")]
     assert (cells["n_seeds"] == 5).all()

@@ -44,13 +44,7 @@ PLACES = [
     *((data, net) for data in ("cifar10", "cifar100") for net in NETS),
 ]
 RUN = {**DEFAULTS, "protocol": "aclsline", "value": 0.05}
-COST = {
-    "protocol": "aclsline",
-    "dataset": "cifar10",
-    "backbone": "resnet50",
-    "method": "ce",
-    "seed": 1,
-}
+COST = {name: RUN[name] for name in RUN_KEY}
 COSTS = [*COST, "stage", "item", "fit_seed", "seconds"]
 
 
@@ -246,35 +240,17 @@ def test_best_cells_of_smart(alone):
     # one of twelve cells for each of eight networks, as the captions say
     among_losses = best(alone["smart_table2"])
     assert set(among_losses["calibrator"]) == {"smart"}
-    assert among_losses["method"].tolist() == [
-        "flsd53",
-        "ls",
-        "brier",
-        "ce",
-        "fl3",
-        "fl3",
-        "brier",
-        "flsd53",
-    ]
-    assert best(alone["smart_table12"])["calibrator"].value_counts().to_dict() == {
-        "smart": 5,
-        "none": 3,
-    }
+    losses = "flsd53 ls brier ce fl3 fl3 brier flsd53"
+    assert among_losses["method"].tolist() == losses.split()
+    counts = best(alone["smart_table12"])["calibrator"].value_counts()
+    assert counts.to_dict() == {"smart": 5, "none": 3}
 
 
 def test_suspect_cells_are_marked_and_do_not_compete(alone):
-    row = cell(
-        alone["smart_table6"],
-        dataset="imagenet",
-        backbone="imagenet_densenet121",
-        calibrator="pts",
-        shift="",
-    )
-    assert (row["published"], row["suspect"], row["published_mark"]) == (
-        0.0002,
-        "contradicts Table 1",
-        "",
-    )
+    place = {"dataset": "imagenet", "backbone": "imagenet_densenet121", "shift": ""}
+    row = cell(alone["smart_table6"], **place, calibrator="pts")
+    found = row[["published", "suspect", "published_mark"]].tolist()
+    assert found == [0.0002, "contradicts Table 1", ""]
     assert "0.02?" in alone["smart_table6"].markdown
     pair = alone["maccal_table3"].frame.query(
         "dataset == 'tiny_imagenet' and method == 'mixup' and metric == 'ece'"
@@ -334,15 +310,9 @@ def test_ours_stand_beside_published(fill):
 
 
 def test_no_difference_to_a_suspect_number(fill):
-    rows = [
-        {
-            "dataset": "tiny_imagenet",
-            "backbone": "resnet50_tiny",
-            "method": "mixup",
-            "protocol": "fcline",
-        }
-    ]
-    row = cell(fill("maccal", "1", rows), dataset="tiny_imagenet", method="mixup")
+    run = {"dataset": "tiny_imagenet", "backbone": "resnet50_tiny", "method": "mixup"}
+    table = fill("maccal", "1", [{**run, "protocol": "fcline"}])
+    row = cell(table, dataset="tiny_imagenet", method="mixup")
     assert (row["ours"], row["suspect"]) == (0.05, "contradicts Table 3")
     assert math.isnan(row["difference"])
 
@@ -366,11 +336,8 @@ def test_ranks_are_among_the_rows_that_we_have(fill):
     ]
     table = fill("fedlas", "1", rows)
     ranks = table.frame.query("metric == 'mean_rank_ece'").set_index("method")
-    assert ranks["ours"].dropna().to_dict() == {
-        "ce": 3,
-        "ls": 1,
-        "mbls": 1,
-    }  # ties by the digits shown share the place
+    # ties by the digits shown share the place
+    assert ranks["ours"].dropna().to_dict() == {"ce": 3, "ls": 1, "mbls": 1}
     assert ranks.loc["ls", "n_ranked"] == 3
     assert ranks["difference"].isna().all()
     assert "1.00** of 3" in table.markdown
@@ -422,18 +389,11 @@ def test_a_deviation_covers_the_images_that_fit_only_where_each_seed_draws_them(
 
 def test_protocols_of_one_line_fill_one_table(fill):
     rows = [
-        {
-            "dataset": data,
-            "backbone": net,
-            "method": method,
-            "metric": metric,
-            "value": value,
-            "protocol": protocol,
-        }
+        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": value}
+        | {"protocol": "aclsline_tiny" if data == "tiny_imagenet" else "aclsline"}
         for data, net in PLACES
         for method, value in (("ce", 0.05), ("ls", 0.03))
         for metric in ("ece", "accuracy")
-        for protocol in ["aclsline_tiny" if data == "tiny_imagenet" else "aclsline"]
     ]
     apart = fill("fedlas", "1", rows)
     assert apart.frame.query("metric in ('accuracy', 'mean_rank_ece')")["ours"].isna().all()
@@ -455,14 +415,8 @@ def test_a_mean_goes_through_other_names_of_its_parts(fill):
         *((data, "vit_b16_384") for data in ("cub200_448", "fgvc_aircraft_448")),
     ]
     rows = [
-        {
-            "dataset": data,
-            "backbone": net,
-            "method": method,
-            "metric": metric,
-            "value": 0.1 * (number + 1),
-        }
-        for number, (data, net) in enumerate(fine)
+        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": value / 10}
+        for value, (data, net) in enumerate(fine, start=1)
         for method in ("ce", "ls")
         for metric in ("accuracy", "ece")
     ]
@@ -475,12 +429,8 @@ def test_a_mean_goes_through_other_names_of_its_parts(fill):
 
 
 def test_corruptions_are_averaged_and_fitted_on_their_own_rows(fill):
-    place = {
-        "dataset": "imagenet",
-        "backbone": "imagenet_resnet50",
-        "calibrator": "ts",
-        "protocol": "external",
-    }
+    place = {"dataset": "imagenet", "backbone": "imagenet_resnet50", "protocol": "external"}
+    place["calibrator"] = "ts"
     shifted = {**place, "split": "shift", "severity": 5}
     rows = [
         {**shifted, "shift": shift, "fit_on": fit_on, "value": value, "fit_seed": seed}
@@ -499,16 +449,11 @@ def test_corruptions_are_averaged_and_fitted_on_their_own_rows(fill):
 
 def test_times_come_from_the_costs(fill):
     net = {"protocol": "fcline", "dataset": "imagenet", "backbone": "imagenet_resnet50"}
-    rows = [{"protocol": "fcline", "method": "tst"}, {**net, "calibrator": "ts"}]
+    run = {"protocol": "fcline", "method": "tst"}
+    rows = [run, {**net, "calibrator": "ts"}]
     costs = [
-        {
-            "protocol": "fcline",
-            "method": "tst",
-            "stage": "first_stage",
-            "item": "ce",
-            "seconds": 100,
-        },
-        {"protocol": "fcline", "method": "tst", "stage": "train", "item": "", "seconds": 20},
+        {**run, "stage": "first_stage", "item": "ce", "seconds": 100},
+        {**run, "stage": "train", "item": "", "seconds": 20},
         {**net, "stage": "calibrate", "item": "ts", "fit_seed": 1, "seconds": 2},
         *(
             {**net, "stage": "calibrate", "item": "smart", "fit_seed": n, "seconds": 2 * n}
@@ -574,11 +519,8 @@ def test_formats_say_the_same(fill, tmp_path):
     values = (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))
     table = fill("fedlas", "1", [{"method": m, "value": v} for m, v in values])
     lines = lines_of(table.markdown)
-    body = [
-        line[: -len(" \\\\")].split(" & ")
-        for line in table.latex.splitlines()
-        if line.endswith(" \\\\")
-    ]
+    rows = [line for line in table.latex.splitlines() if line.endswith(" \\\\")]
+    body = [row.removesuffix(" \\\\").split(" & ") for row in rows]
     assert [len(line) for line in body] == [len(line) for line in lines if "---" not in line]
     assert table.latex.count("\\textbf{") == table.markdown.count("**") // 2
     assert table.latex.count("\\underline{") == table.markdown.count("<u>")
@@ -599,21 +541,14 @@ def test_words_are_escaped():
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
-    study = build(
-        methods=("ce", "ls", "mixup_a01"),
-        seeds=(0, 1),
-        datasets=("cifar10",),
-        backbones=("resnet50",),
-        **CLEAN,
-    )
+def test_the_stage_writes_them_and_the_report_shows_them(make, tmp_path):
+    place = {"datasets": ("cifar10",), "backbones": ("resnet50",), "seeds": (0,)}
+    study = make(methods=("ce", "ls", "mixup_a01"), **place, **CLEAN)
     manifest = {**study.manifest, "papers": [{"name": "fedlas", "own_protocols": []}]}
     out = study.folder / "tables"
-    paths = write_tables(study.folder, manifest, out)
-    written = {path.name for path in paths}
-    assert {
-        f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in ("csv", "md", "tex")
-    } <= written
+    written = {path.name for path in write_tables(study.folder, manifest, out)}
+    kinds = ("csv", "md", "tex")
+    assert {f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in kinds} <= written
     ours = pd.read_csv(out / "fedlas_table1.csv")
     metrics = pd.read_parquet(study.folder / "metrics.parquet")
     tested = metrics.query(

@@ -146,8 +146,8 @@ def test_a_copied_study_says_that_its_runs_are_not_beside_it(study, tmp_path, re
         calgrid.load_study(tmp_path / "alone").logits("ce", 1)
 
 
-def test_several_groups_must_be_told_apart(build, refuses):
-    study = build(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), **CLEAN)
+def test_several_groups_must_be_told_apart(make, refuses):
+    study = make(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), **CLEAN)
     found = calgrid.load_study(study.folder)
     with refuses(ConfigError, "2 groups that differ in backbone; select one by keyword"):
         found.reliability("ce")

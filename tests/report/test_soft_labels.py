@@ -4,23 +4,19 @@ show.
 
 import pandas as pd
 import pytest
-from tests.report.conftest import CLEAN
+from tests.report.conftest import CLEAN, read_markdown
 
 
 @pytest.fixture(scope="module")
 def written(make):
-    """A study with three backbones, of two of which the truth is known, and its tables."""
-    study = make(
-        methods=("ce", "ls"),
-        seeds=(0, 1),
-        backbones=("resnet8", "resnet20", "resnet50"),
-        **CLEAN,
-        truth_known_of=("resnet20", "resnet50"),
-    )
-    return study, study.tables()
+    """A study with three backbones, of two of which the truth is known, and its table."""
+    known = ("resnet20", "resnet50")
+    places = {"methods": ("ce", "ls"), "seeds": (0, 1), "backbones": ("resnet8", *known)}
+    study = make(**places, **CLEAN, truth_known_of=known)
+    return study, study.tables("soft_labels")
 
 
-def test_rows_are_those_whose_truth_is_known(written, read_markdown):
+def test_rows_are_those_whose_truth_is_known(written):
     study, out = written
     sections = read_markdown(out / "soft_labels.md")
     assert list(sections) == ["digits, resnet20", "digits, resnet50"]
@@ -46,7 +42,7 @@ def test_rows_are_those_whose_truth_is_known(written, read_markdown):
         assert found == pytest.approx(expected), metric
 
 
-def test_the_truth_itself_is_the_best_of_its_method(written, read_markdown):
+def test_the_truth_itself_is_the_best_of_its_method(written):
     """Temperature scaling on val is the truth of this study, so its distance is 0, and bold."""
     _, out = written
     for rows in read_markdown(out / "soft_labels.md").values():

@@ -4,7 +4,7 @@ the default.
 
 import pandas as pd
 import pytest
-from tests.report.conftest import CLEAN, Written
+from tests.report.conftest import CLEAN, Written, read_markdown
 
 from calgrid.report.findings import findings
 
@@ -19,7 +19,7 @@ def written(make):
         candidates[name] = [{"protocol": "quick", "method": method} for method in methods]
     tuning = {"metric": "nll", "protocol": "quick", "methods": candidates}
     study.manifest["configuration"]["tuning"] = tuning
-    return study, study.tables()
+    return study, study.tables("tuned")
 
 
 def test_numbers_are_those_of_the_chosen_runs(written):
@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_chosen_runs(written):
             assert row["n_seeds"] == len(values)
 
 
-def test_what_was_chosen_is_counted_and_how_is_said(written, read_markdown):
+def test_what_was_chosen_is_counted_and_how_is_said(written):
     _, out = written
     ((heading, rows),) = read_markdown(out / "tuned.md").items()
     assert heading == "digits, resnet8, last checkpoint"
