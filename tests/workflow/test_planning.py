@@ -56,20 +56,6 @@ def test_a_file_of_the_study_is_made_again_by_its_name_if_another_configuration_
     assert finished.plan("tiny.yaml", "--", page) == set()
 
 
-def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
-    finished.configure(
-        changed(backbones=["timm/test_resnet.r160_in1k"], methods=["ce", "tst"]), "timm.yaml"
-    )
-    done = finished.snakemake("--configfile", "timm.yaml", "-n", "--cores", "2")
-    assert done.returncode == 0, done.stderr
-    folder = "results/runs/quick/digits/timm+test_resnet.r160_in1k"
-    for job in ("ce/seed1/train", "ce/seed1/predict", "tst/seed1/calibrate"):
-        assert f"{folder}/{job}-" in done.stdout
-    assert "timm/test_resnet" not in "".join(
-        re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE)
-    )
-
-
 def test_the_profile_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
     fresh.configure({**changed(methods=["ce"]), "device": "cuda"})
