@@ -133,7 +133,7 @@ def test_nothing_that_the_server_imports_starts_cuda(run_python):
     """A fork of a process that has started it could not use a GPU."""
     program = """
 import importlib, torch
-from calgrid.storage.kinds import KINDS
+from calgrid.plan.plan import KINDS
 asked = []
 for name in ("_cuda_getDeviceCount", "_cuda_init"):
     setattr(torch._C, name, lambda: asked.append(1) or 0)

@@ -121,7 +121,7 @@ def _send(job: int, number: int) -> None:
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each job until the parent ends; return in each fork, as the process of its job."""
-    from calgrid.storage.kinds import KINDS  # noqa: PLC0415  (commands do not wait for it)
+    from calgrid.plan.plan import KINDS  # noqa: PLC0415  (commands do not wait for it)
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:

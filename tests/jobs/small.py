@@ -92,7 +92,7 @@ def train_arguments(plan, data, out, method="ce", **options):
 
 def write_plan(path, specifications, module="calgrid.jobs.train", reads=()):
     """Write a plan of some jobs, as the workflow does before its jobs; without code and files."""
-    told = {"code": "", "files": {}, "root": "", "plugins": ""}
+    told = {"code": "", "files": {}, "root": "", "plugins": "", "in_processes": False}
     told |= {"module": module, "reads": list(map(str, reads))}
     inputs = dict.fromkeys(specifications, told)
     further = {"inputs": inputs, "code": {"": {}}, "sources": {}, "rows": {}}

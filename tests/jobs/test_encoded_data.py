@@ -8,7 +8,7 @@ from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
 from calgrid.jobs.probe import run as run_probe
 from calgrid.plan.plan import Plan
-from calgrid.storage.kinds import Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.study.study import Study

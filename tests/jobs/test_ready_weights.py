@@ -28,8 +28,8 @@ from calgrid.jobs.predict import predict
 from calgrid.jobs.published import take_weights
 from calgrid.plan.plan import Plan
 from calgrid.report.provenance import _origin
+from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame

@@ -26,7 +26,7 @@ from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.jobs.import_logits import import_run
 from calgrid.logits.bank import opened
 from calgrid.plan.plan import Plan
-from calgrid.storage.kinds import Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
 from calgrid.storage.records import PREDICT, digest_of, write_record

@@ -8,9 +8,8 @@ import pytest
 
 from calgrid.plan import pending as states
 from calgrid.plan.pending import pending
-from calgrid.plan.plan import Plan
+from calgrid.plan.plan import KINDS, Plan
 from calgrid.storage.inputs import listing
-from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import MADE_FROM, SUMMARIES
 from calgrid.storage.records import MODEL, write_record
 from calgrid.study.study import Study
@@ -31,7 +30,7 @@ class Results:
     def write(self, job, content="first"):
         folder = Path(job.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ["logits/last/test.parquet", *KINDS[job.rule].files]
+        names = ["logits/last/test.parquet", *KINDS[job.rule].files.values()]
         names += [MODEL] if job.rule == "train" else []
         files = {}
         for name in names:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calgrid.errors import ConfigError
+from calgrid.plan.kinds import DAY
 from calgrid.plan.resources import CUDA_MB, Resources
-from calgrid.storage.kinds import DAY
 from calgrid.study.study import Study
 from calgrid.study.yaml_files import read_configuration
 

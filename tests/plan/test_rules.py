@@ -11,7 +11,7 @@ import pytest
 
 from calgrid.errors import ConfigError, StateError
 from calgrid.plan import rules
-from calgrid.plan.plan import Plan
+from calgrid.plan.plan import KINDS, Plan
 from calgrid.plan.rules import Jobs, check_temporary_folder
 from calgrid.storage.layout import RunKey
 from calgrid.study.study import Study
@@ -94,8 +94,8 @@ class TestJobs:
     def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
         key = external(made)
         (logits,) = [job for job in made.plan.jobs if job.rule == "import"]
-        assert re.fullmatch(made.ids("import"), logits.id)
-        assert not re.fullmatch(made.ids("predict"), logits.id)
+        assert re.fullmatch(made.ids(KINDS["import"]), logits.id)
+        assert not re.fullmatch(made.ids(KINDS["predict"]), logits.id)
         assert logits.reads == (str(tmp_path / "test.npz"),)
         assert made.plan.external(key).spec["external"]["split_seed"] == 1
 

@@ -12,7 +12,7 @@ from calgrid import statistics
 from calgrid.errors import ConfigError
 from calgrid.statistics import holm
 from calgrid.statistics.pairs import both_ways
-from calgrid.statistics.summary import summarise_study
+from calgrid.statistics.summary import Asked, summarise_study
 
 over_seeds = functools.partial(cases.over_seeds, metric="brier")
 
@@ -206,7 +206,7 @@ def grid(methods=6, calibrators=("none", "ts", "ets"), seeds=4):
 
 def study(rows, questions=()):
     resamples = cases.resamples(rows, 0.001)
-    return summarise_study(rows, "ce", resamples=resamples, comparisons=questions)
+    return summarise_study(rows, Asked(comparisons=questions), resamples=resamples)
 
 
 def p_values(tests):

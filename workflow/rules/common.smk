@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 from calgrid.cli import events
 from calgrid.study.yaml_files import read_configuration, with_plugins
 from calgrid.study.home import home
-from calgrid.plan.plan import Plan
+from calgrid.plan.plan import KINDS, Plan
 from calgrid.plan.rules import Jobs
 from calgrid.study.slow_checks import check_all
 from calgrid.study.study import Study
 from calgrid.errors import CalgridError
-from calgrid.storage.layout import RUN_PATH, SUMMARIES
+from calgrid.storage.layout import SUMMARIES
 
 # What is imported stays: the garbage collector need not search it again and again while jobs are
 # planned.
@@ -63,13 +63,6 @@ if LOCAL:
 RESULTS = JOBS.results
 STUDY = f"{RESULTS}/{JOBS.study}"
 LOGS = f"{RESULTS}/logs"
-# Folders of results: {id} is the start of a fingerprint of options, code and inputs.
-DATA = f"{RESULTS}/data/{{image_set}}-{{id}}"
-RUN = f"{RESULTS}/runs/{RUN_PATH}"
-TRAINED = f"{RUN}/train-{{id}}"
-PREDICTED = f"{RUN}/predict-{{id}}"
-CALIBRATED = f"{RUN}/calibrate-{{id}}"
-PROBED = f"{RUN}/probe_{{probe}}-{{id}}"
 # Specifications of all jobs by their folders, and the runs of the study; written before the jobs.
 PLAN = JOBS.plan.path
 

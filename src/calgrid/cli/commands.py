@@ -80,13 +80,6 @@ def one_of(*options: Option) -> Option:
     return add
 
 
-def kind_of_job(parser: argparse.ArgumentParser) -> None:
-    """The kind of a job; a module of other rooms has all of them."""
-    from calgrid.storage.kinds import KINDS
-
-    parser.add_argument("job", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-
-
 def must(
     be: str, valid: Callable[[str], object], read: Callable[[str], Any] = str, where: str = ""
 ) -> Any:
@@ -467,7 +460,7 @@ OF_RULES = {
         "Make the result of a job of a plan.",
         "job:job",
         (
-            kind_of_job,
+            option("job", "kind of the job", metavar="KIND"),
             path("--plan", None, "plan of the study", required=True),
             path(
                 "--out",

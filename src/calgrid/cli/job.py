@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from calgrid.cli.ends import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
-from calgrid.storage.kinds import KINDS, Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import MADE_FROM, RunKey
 from calgrid.storage.records import read_record
 from calgrid.threads import set_threads
@@ -25,14 +25,15 @@ def job(options: argparse.Namespace) -> None:
     ------
     StateError : the plan has no such job, or a bank has other rows than its data.
     """
-    set_threads(1 if KINDS[options.job].in_processes else options.cores)
     plan: PlanFile = read_record(options.plan, "plan")
     name = str(options.out)
-    if (options.job if options.job in MADE_FROM else name) not in plan.get("inputs", {}):
+    told = plan.get("inputs", {}).get(options.job if options.job in MADE_FROM else name)
+    if told is None:
         raise StateError(
             f"The plan {options.plan} has no job for {name}: another call has changed the "
             "study since; run the same command again."
         )
+    set_threads(1 if told["in_processes"] else options.cores)
     call = Call.planned(
         plan,
         options.job,

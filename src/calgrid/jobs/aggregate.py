@@ -27,8 +27,8 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
+from calgrid.storage.call import Call
 from calgrid.storage.inputs import NOTHING, Inputs, listing
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     MANIFEST,
     PROBE_TABLE,

@@ -31,8 +31,8 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
+from calgrid.storage.call import Call
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calgrid.datasets import prepare
 from calgrid.storage import provenance
-from calgrid.storage.kinds import Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import FILES, PREPARE, Facts, Record, sha256_of

@@ -13,7 +13,7 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
-from calgrid.storage.kinds import Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import TRAIN, Facts

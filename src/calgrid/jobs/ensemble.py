@@ -14,7 +14,7 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.kinds import Call
+from calgrid.storage.call import Call
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result

@@ -10,8 +10,8 @@ from calgrid.logits.reading import read_head_arrays
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
+from calgrid.storage.call import Call
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     EXTERNAL_CHECKPOINT,
     RunKey,

@@ -28,9 +28,9 @@ from calgrid.procedures.network import tested_networks
 from calgrid.progress import Progress
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
+from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import (
     MANIFEST,
     OOD_PREFIX,

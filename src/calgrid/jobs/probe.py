@@ -9,8 +9,8 @@ from calgrid.datasets import open_prepared
 from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
+from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import MODEL, PROBE, Facts

@@ -20,9 +20,9 @@ from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
+from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 
 from calgrid import __version__
 from calgrid.components.metrics import find_metric
-from calgrid.components.options import Options
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts
 from calgrid.statistics.shifts import mean_intervals
-from calgrid.statistics.summary import summarise_study
+from calgrid.statistics.summary import Asked, summarise_study
 from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.records import Facts
 from calgrid.storage.schema import (
@@ -95,15 +94,10 @@ def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
     """Write the summaries of the metrics and of the means over shifts in ``folder``, and the tests
     of both; return the number of rows of the first.
     """
-    statistics = manifest["configuration"]["statistics"]
-    options = {
-        "baseline": statistics["baseline"],
-        "level": statistics["level"],
-        "comparisons": statistics.get("comparisons", ()),
-    }
+    asked = Asked.of(manifest["configuration"]["statistics"])
     published = read_published(manifest["published"]) if manifest["published"] else None
-    of_setting = functools.partial(_summary, folder, {**options, "published": published})
-    of_shifts = functools.partial(_shift_summary, folder, options)
+    of_setting = functools.partial(_summary, folder, asked, published)
+    of_shifts = functools.partial(_shift_summary, folder, asked)
     settings, footer, rows = sorted(set(map(setting_of, manifest["runs"]))), footer_of(manifest), 0
     with (
         writing(folder / SUMMARY, footer) as summary,
@@ -120,24 +114,14 @@ def write_summaries(manifest: Manifest, folder: Path, in_processes: Map) -> int:
     return rows
 
 
-def shift_summary(
-    means: pd.DataFrame, options: Options, resamples: pd.DataFrame | None = None
+def _summary(
+    folder: Path, asked: Asked, published: pd.DataFrame | None, setting: Setting
 ) -> tuple[Table, Table]:
-    """Summary over seeds of the means of :func:`shift_means` of one setting
-    (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts, and its tests; ``options`` of
-    :func:`calgrid.statistics.summary.summarise_study`.
-    """
-    counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
-    rows, tests = summarise_study(means, resamples=resamples, **options)
-    rows = rows.merge(counts, on=list(SHIFTED)).sort_values(list(NUMBER_KEY), kind="stable")
-    return as_table(rows, SHIFT_SUMMARY_COLUMNS), as_table(tests, TEST_COLUMNS)
-
-
-def _summary(folder: Path, options: Options, setting: Setting) -> tuple[Table, Table]:
+    """Summary over seeds of the metrics of one setting, and its tests."""
     of_sets = ("shift", "!=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_sets).to_pandas()
     parts = [
-        summarise_study(piece.to_pandas(), resamples=resamples, **options)
+        summarise_study(piece.to_pandas(), asked, published, resamples)
         for piece in _pieces(_rows_of(folder / METRICS, setting))
     ]
     summaries, tests = zip(*parts, strict=True)
@@ -159,13 +143,20 @@ def _pieces(table: Table) -> Iterator[Table]:
         yield table.filter(piece == which)
 
 
-def _shift_summary(folder: Path, options: Options, setting: Setting) -> tuple[Table, Table]:
+def _shift_summary(folder: Path, asked: Asked, setting: Setting) -> tuple[Table, Table]:
+    """Summary over seeds of the means of :func:`shift_means` of one setting, with their numbers of
+    shifts, and its tests.
+    """
     table = _rows_of(folder / SHIFT_MEANS, setting)
     if len(table) == 0:
         return table_of_rows([], SHIFT_SUMMARY_COLUMNS), table_of_rows([], TEST_COLUMNS)
     of_means = ("shift", "=", MEAN_SHIFT)
     resamples = _rows_of(folder / RESAMPLES, setting, of_means).to_pandas()
-    return shift_summary(table.to_pandas(), options, resamples)
+    means = table.to_pandas()
+    counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
+    rows, tests = summarise_study(means, asked, resamples=resamples)
+    rows = rows.merge(counts, on=list(SHIFTED)).sort_values(list(NUMBER_KEY), kind="stable")
+    return as_table(rows, SHIFT_SUMMARY_COLUMNS), as_table(tests, TEST_COLUMNS)
 
 
 def _rows_of(path: Path, setting: Setting, *further: tuple[str, str, str]) -> Table:

@@ -24,9 +24,9 @@ from calgrid.jobs.network import (
 )
 from calgrid.losses import planned_loss
 from calgrid.procedures.network import build_network, to_device
+from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.inputs import NOTHING, Inputs
-from calgrid.storage.kinds import Call
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts

@@ -10,7 +10,7 @@ from calgrid.papers.maccal.figures import FIGURES as MACCAL
 from calgrid.papers.smart.figures import FIGURES as SMART
 from calgrid.report import figures
 from calgrid.report.study import StudyData
-from calgrid.storage.kinds import write_part
+from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
 
 FIGURES = (*figures.FIGURES, *FEDLAS, *MACCAL, *SMART)

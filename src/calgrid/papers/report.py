@@ -6,7 +6,7 @@ from pathlib import Path
 from calgrid.papers.lists import figure_lists
 from calgrid.report import html
 from calgrid.report.study import StudyData
-from calgrid.storage.kinds import write_part
+from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
 
 

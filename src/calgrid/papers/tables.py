@@ -11,7 +11,7 @@ from calgrid.papers.render import paper_table
 from calgrid.report import changes, tables
 from calgrid.report.study import StudyData
 from calgrid.report.table import Table, named
-from calgrid.storage.kinds import write_part
+from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
 
 

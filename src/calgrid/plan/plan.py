@@ -17,13 +17,16 @@ from typing import Any, Generic, cast
 from calgrid.components import copies, fingerprint, plugins, registry
 from calgrid.components.plugins import PACKAGE, PACKAGE_ROOT
 from calgrid.errors import ConfigError
+from calgrid.plan.kinds import DAY, DECODE_THREADS, KINDS, Need, kind
 from calgrid.storage import specs
-from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import (
     ID_LENGTH,
     MADE_FROM,
+    MANIFEST,
     OOD_GROUPS,
     OOD_PREFIX,
+    PROBE_TABLE,
+    RUN_PATH,
     SPLITS,
     SUMMARIES,
     TRAIN_SPLIT,
@@ -39,10 +42,20 @@ from calgrid.storage.manifest import (
     PlanFile,
     PlannedInputs,
 )
-from calgrid.storage.records import HIDDEN
-from calgrid.storage.schema import DRAWN
+from calgrid.storage.records import (
+    CALIBRATE,
+    HIDDEN,
+    HISTORY,
+    MODEL,
+    PREDICT,
+    PREPARE,
+    PROBE,
+    TRAIN,
+)
+from calgrid.storage.schema import DRAWN, METRICS
 from calgrid.storage.sources import source_digest
 from calgrid.study.datasets import PLANNED_FACTS
+from calgrid.study.model import Scoring
 from calgrid.study.papers import (
     DECLARED,
     PUBLISHED,
@@ -56,8 +69,8 @@ from calgrid.study.slow_checks import rows_of_banks
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol
 
-#: keys of the statistics that do not affect the scores of a run
-OF_TESTS = {"baseline", "comparisons"}
+#: logits are missed by their record alone
+LOGITS = {"logits": "logits/"}
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = {"device", "keep_models"}
 
@@ -68,7 +81,7 @@ class Job(Generic[specs.Spec]):
 
     Attributes
     ----------
-    rule : a key of :data:`calgrid.storage.kinds.KINDS`.
+    rule : a key of :data:`calgrid.plan.kinds.KINDS`.
     about : path of its run, or its data set or shift family, or the study.
     folder : folder of its result, whose name ends in the start of the fingerprint; of a stage, that
         of the study.
@@ -120,7 +133,7 @@ class Job(Generic[specs.Spec]):
     @property
     def files_of_result(self) -> list[str]:
         """Record and further files that are missed if they are deleted."""
-        return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.rule].files)]
+        return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.rule].files.values())]
 
 
 def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
@@ -134,6 +147,21 @@ class Plan:
     def __init__(self, study: Study) -> None:
         self.study = study
 
+    # Memory is at least twice the largest peak of the kind of job in benchmarks/full_size.md, which
+    # includes 200 MB for Snakemake on the node. Peaks of large trainings, predictions and probes
+    # were not measured: they are the sizes of weights, images and activations.
+    @kind(
+        "data",
+        Need(1500, 120),
+        Need(4000, 480, DECODE_THREADS),
+        record=PREPARE,
+        files={"manifest": MANIFEST},
+        read=MANIFEST,
+        place="data/{image_set}",
+        log="data/{image_set}",
+        rule="prepare_data",
+        environment="data",
+    )
     @functools.cache
     def data(self, image_set: str, val_seed: int | None = None) -> Job[specs.DataSpec]:
         """Job of a data set, with a draw of validation images, or of a shift family.
@@ -184,6 +212,16 @@ class Plan:
             _read_of(above),
         )
 
+    @kind(
+        "train",
+        Need(4000, DAY // 2, gpus=1),
+        Need(16_000, DAY, DECODE_THREADS, gpus=1),
+        record=TRAIN,
+        files={"history": HISTORY},
+        removable={"model": MODEL},
+        read=MODEL,
+        environment="train",
+    )
     @functools.cache
     def train(self, key: RunKey) -> Job[specs.TrainSpec]:
         """Training of a run, which runs that only test differently share."""
@@ -222,6 +260,14 @@ class Plan:
         """Job of the data set of a trained run."""
         return self.data(key.dataset, self.study.val_seed(key))
 
+    @kind(
+        "predict",
+        Need(3000, 240, gpus=1),
+        Need(10_000, 480, DECODE_THREADS, gpus=1),
+        record=PREDICT,
+        removable=LOGITS,
+        environment="train",
+    )
     @functools.cache
     def predict(self, key: RunKey) -> Job[specs.PredictSpec]:
         """Prediction of a trained run."""
@@ -249,6 +295,16 @@ class Plan:
         above: list[Job[Any]] = [self.train(key), self._data_of(key), *prepared]
         return self._job("predict", key, spec, modules, above=above)
 
+    @kind(
+        "probe",
+        Need(3000, 120, gpus=1),
+        Need(10_000, 240, DECODE_THREADS, gpus=1),
+        record=PROBE,
+        files={"table": PROBE_TABLE},
+        place=f"runs/{RUN_PATH}/probe_{{probe}}",
+        log=f"probe_{{probe}}/{RUN_PATH}",
+        environment="probe",
+    )
     @functools.cache
     def probe(self, key: RunKey, name: str) -> Job[specs.ProbeSpec]:
         """Measurement of a trained run by a probe."""
@@ -283,6 +339,16 @@ class Plan:
                 constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
         return constants
 
+    @kind(
+        "import",
+        Need(2100, 30),
+        Need(8000, 30),
+        "calgrid.jobs.import_logits",
+        record=PREDICT,
+        removable=LOGITS,
+        rule="import_external",
+        environment="calibrate",
+    )
     @functools.cache
     def external(self, key: RunKey) -> Job[specs.ExternalSpec]:
         """Import of external logits."""
@@ -296,6 +362,14 @@ class Plan:
         modules, reads = ["calgrid.jobs.import_logits"], self.study.external_files(key)
         return self._job("import", key, spec, modules, files=files, reads=tuple(map(str, reads)))
 
+    @kind(
+        "ensemble",
+        Need(2100, 30),
+        Need(13_000, 60),
+        record=PREDICT,
+        removable=LOGITS,
+        environment="calibrate",
+    )
     @functools.cache
     def ensemble(self, key: RunKey) -> Job[specs.EnsembleSpec]:
         """Pooling of the members of an ensemble."""
@@ -344,6 +418,15 @@ class Plan:
     def _metric_modules(self) -> list[str]:
         return [registry.describe("metric", name).module for name in self.study.own_metrics]
 
+    @kind(
+        "calibrate",
+        Need(2000, 120),
+        Need(13_000, DAY // 2, 2),
+        record=CALIBRATE,
+        files={"metrics": METRICS},
+        environment="calibrate",
+        in_processes=True,
+    )
     @functools.cache
     def calibrate(self, key: RunKey) -> Job[specs.CalibrateSpec]:
         """Calibration and scoring of a run."""
@@ -363,7 +446,9 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
-            "statistics": statistics.model_dump(exclude=OF_TESTS, exclude_none=True),
+            "statistics": statistics.model_dump(
+                include=set(Scoring.model_fields), exclude_none=True
+            ),
             "run_fingerprint": self.run_fingerprint(key),
             "logits": self._logits(key),
             "label_counts": label_counts,
@@ -563,6 +648,7 @@ class Plan:
                 "root": "" if job.is_stage else str(self.study.data_root),
                 "plugins": self._copy(job.code),
                 "module": job.module,
+                "in_processes": KINDS[job.rule].in_processes,
                 "reads": list(job.reads),
             }
         code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
@@ -601,6 +687,11 @@ class Plan:
         """All stages of the study; one comes after those whose files it reads."""
         return list(map(self.stage, SUMMARIES))
 
+    # of at least ``resources.MANY_RUNS`` runs, an aggregation is large
+    @kind("aggregate", Need(1000, 60), Need(4000, 60, 4), in_processes=True)
+    @kind("tables", Need(1200, 30), module="calgrid.papers.tables")
+    @kind("figures", Need(1200, 30), module="calgrid.papers.figures")
+    @kind("report", Need(1200, 30), module="calgrid.papers.report")
     @functools.cache
     def stage(self, name: str) -> Job[Any]:
         """Job of files of the study: ``aggregate``, ``tables``, ``figures``, ``report``."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from calgrid.storage.kinds import DAY, KINDS, Need
+from calgrid.plan.kinds import DAY, KINDS, Need
 from calgrid.storage.layout import SUMMARIES, run_key
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol

@@ -19,12 +19,12 @@ from typing import Any
 from calgrid import optional
 from calgrid.components import plugins
 from calgrid.errors import ConfigError, StateError
+from calgrid.plan.kinds import KINDS, Kind
 from calgrid.plan.pending import Must, pending
 from calgrid.plan.plan import Job, Plan
 from calgrid.plan.resources import Resources
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
-from calgrid.storage.kinds import KINDS
 from calgrid.storage.layout import SUMMARIES, RunKey, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL
 from calgrid.storage.schema import FITS, MARGINS, STUDY_FILES
@@ -129,11 +129,16 @@ class Jobs:
         constraints = {name: alternatives(values) for name, values in fields.items()}
         return {"id": "[0-9a-f]+", **constraints}
 
-    def ids(self, kind: str) -> str:
+    def ids(self, kind: Kind) -> str:
         """Regular expression of the ids of a kind's jobs, which tell its results from those of
-        other rules with the same files.
+        other rules with the same files. The first of these has all but theirs: a pattern of the ids
+        of all predictions would slow down large grids.
         """
-        return alternatives(job.id for job in self.plan.jobs if job.rule == kind)
+        first, *others = (name for name, each in KINDS.items() if each.place == kind.place)
+        if first != kind.name:
+            return alternatives(job.id for job in self.plan.jobs if job.rule == kind.name)
+        theirs = alternatives(job.id for job in self.plan.jobs if job.rule in others)
+        return f"(?!{theirs})[0-9a-f]+"
 
     @functools.cached_property
     def _jobs(self) -> dict[str, Job[Any]]:
@@ -150,8 +155,10 @@ class Jobs:
 
     def priority(self, wildcards: Any) -> int:
         """Priority of the jobs of a run: seeds in ascending order, and each in the order of the
-        grids.
+        grids; of data, that before those of all runs.
         """
+        if hasattr(wildcards, "image_set"):
+            return len(self._priorities) + 1
         return self._priorities[run_key(wildcards)]
 
     def results_of_runs(self) -> list[str]:
@@ -214,7 +221,7 @@ class Jobs:
         forced = set()
         for job in self.plan.jobs:
             inside = any(name.startswith(f"{job.folder}/") for name in names)
-            if settings.forceall or inside or (KINDS[job.rule].rule or job.rule) in names:
+            if settings.forceall or inside or KINDS[job.rule].rule in names:
                 forced.add(job.result)
         for stage in self.plan.stages:
             if settings.forceall or not {stage.rule, stage.result}.isdisjoint(names):

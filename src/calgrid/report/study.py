@@ -13,6 +13,7 @@ import pandas as pd
 
 from calgrid.errors import DataError
 from calgrid.statistics.pairs import PRIOR, both_ways, keeps_accuracy
+from calgrid.statistics.summary import Asked
 from calgrid.storage.layout import RunKey
 from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.records import Record, read_record, summary_record
@@ -70,10 +71,10 @@ class StudyData:
         self.folder, self.manifest = Path(folder), manifest
         configuration = manifest["configuration"]
         statistics = configuration["statistics"]
-        self.baseline: str = statistics["baseline"]
-        self.level: float = statistics["level"]
-        self.bins: int = statistics["bins"]
+        self.asked = Asked.of(statistics)
+        self.baseline, self.level = self.asked.baseline, self.asked.level
         self.comparisons: Sequence[Mapping[str, Any]] = statistics.get("comparisons", ())
+        self.bins: int = statistics["bins"]
         self.names: Mapping[str, str] = configuration.get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}

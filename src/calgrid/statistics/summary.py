@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,27 @@ from calgrid.statistics.pairs import RANKED, baseline_pairs, numbers, study_pair
 from calgrid.statistics.published import match_published
 from calgrid.statistics.verdicts import decided_by, of_metric
 from calgrid.storage.schema import INTERVAL
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a study asks of its metrics: keys of ``statistics`` in its configuration.
+
+    Attributes
+    ----------
+    comparisons : questions, see :func:`calgrid.statistics.compare`, whose pairs are a family of
+        their own; None tests against the baseline alone.
+    """
+
+    baseline: str = "ce"
+    level: float = 0.95
+    comparisons: Sequence[Mapping[str, Any]] | None = ()
+
+    @classmethod
+    def of(cls, statistics: Mapping[str, Any]) -> Self:
+        """What a configuration asks; its other keys are options of scores."""
+        names = {field.name for field in fields(cls)} & statistics.keys()
+        return cls(**{name: statistics[name] for name in names})
 
 
 def summarise(
@@ -75,32 +98,29 @@ def summarise(
     DataError : a column is missing or a key is repeated.
     ConfigError : unknown metric or ``level`` outside (0, 1).
     """
-    return summarise_study(metrics, baseline_method, published, level, resamples)[0]
+    return summarise_study(metrics, Asked(baseline_method, level, None), published, resamples)[0]
 
 
 def summarise_study(
     metrics: pd.DataFrame,
-    baseline: str,
+    asked: Asked,
     published: pd.DataFrame | None = None,
-    level: float = 0.95,
     resamples: pd.DataFrame | None = None,
-    comparisons: Sequence[Mapping[str, object]] | None = None,
     priors: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Summary (:func:`summarise`) and all tests (:func:`calgrid.statistics.pairs.tests_of_pairs`).
 
-    ``comparisons`` are the questions of the study, see :func:`calgrid.statistics.compare`, whose
-    pairs are a family of their own; None tests against the baseline alone. ``priors`` are those of
-    another study, see :func:`calgrid.statistics.pairs.study_priors`.
+    ``priors`` are those of another study, see :func:`calgrid.statistics.pairs.study_priors`.
     """
+    baseline, level = asked.baseline, asked.level
     check_level(level)
     found = numbers(metrics, resamples)
     cells, runs = found.cells, found.runs
     summary = pd.concat([cells, _over_seeds(runs, cells["metric"], level)], axis=1)
     summary["ci_high"] = _capped(summary)
     pairs = baseline_pairs(cells, baseline)
-    if comparisons is not None:
-        pairs = study_pairs(cells, summary[["mean", *INTERVAL]], baseline, comparisons)
+    if asked.comparisons is not None:
+        pairs = study_pairs(cells, summary[["mean", *INTERVAL]], baseline, asked.comparisons)
     tests = tests_of_pairs(found, pairs, baseline, level, priors)
     summary = summary.assign(**_tested(summary, tests, baseline))
     summary = summary.astype(dict.fromkeys(WORDS, "str"))

@@ -88,12 +88,13 @@ class Manifest(TypedDict):
 
 
 class PlannedInputs(TypedDict):
-    """The module that makes a result, files of results above it that it ``reads``, the digest of
-    its code, the user's ``files``, which records name relative to ``root``, and the copy of its
-    plugins.
+    """The module that makes a result, and whether its threads are processes; files of results above
+    it that it ``reads``, the digest of its code, the user's ``files``, which records name relative
+    to ``root``, and the copy of its plugins.
     """
 
     module: str
+    in_processes: bool
     reads: list[str]
     code: str
     files: dict[str, str]

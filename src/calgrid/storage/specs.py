@@ -84,7 +84,16 @@ class ConfiguredData(TypedDict):
     fingerprint: str
 
 
-class DataSpec(TypedDict):
+class JobSpec(TypedDict):
+    """What all specifications have."""
+
+    fingerprint: str
+
+
+Spec = TypeVar("Spec", bound=JobSpec)
+
+
+class DataSpec(JobSpec):
     """A data set or shift family to prepare; ``base`` is the folder of the data set that it
     corrupts, ``val_seed`` the seed of the draw of validation images if it is not that of the data
     set.
@@ -94,10 +103,9 @@ class DataSpec(TypedDict):
     base: str | None
     val_seed: NotRequired[int]
     configured: ConfiguredData | None
-    fingerprint: str
 
 
-class TrainSpec(TypedDict):
+class TrainSpec(JobSpec):
     """One training run. ``protocol`` has the keys of
     :class:`calgrid.training.protocol.Protocol`, ``data`` is the fingerprint of the data
     set; published weights have no ``loss``.
@@ -110,10 +118,9 @@ class TrainSpec(TypedDict):
     first_stage: FirstStage | None
     loss: NotRequired[Component]
     checkpoint: NotRequired[CheckpointFile]
-    fingerprint: str
 
 
-class TestSpec(TypedDict):
+class TestSpec(JobSpec):
     """What tests of a trained network share."""
 
     key: Key
@@ -121,7 +128,6 @@ class TestSpec(TypedDict):
     run_fingerprint: str
     #: data set -> constants of its test images
     test_normalisation: dict[str, Normalisation]
-    fingerprint: str
 
 
 class PredictSpec(TestSpec):
@@ -147,7 +153,7 @@ EXTERNAL_FILES = ("val", "val_labels", "test", "test_labels", "head")
 EXTERNAL_READING = ("values_key", "label_key", "classes", "binary")
 
 
-class ExternalSpec(TypedDict):
+class ExternalSpec(JobSpec):
     """An import of external logits.
 
     ``external`` has the name of its entry, the names of the run, and the keys about its files, as
@@ -160,7 +166,6 @@ class ExternalSpec(TypedDict):
     key: Key
     external: Options
     sources: list[str]
-    fingerprint: str
 
 
 class Member(TypedDict):
@@ -170,7 +175,7 @@ class Member(TypedDict):
     logits: dict[str, str]
 
 
-class EnsembleSpec(TypedDict):
+class EnsembleSpec(JobSpec):
     """An ensemble of runs; ``pool`` says what is averaged, after ``calibrator``."""
 
     key: Key
@@ -180,7 +185,6 @@ class EnsembleSpec(TypedDict):
     pool: Pool
     calibrator: "FittedCalibrator | None"
     disjoint_validation: bool
-    fingerprint: str
 
 
 class FittedCalibrator(Calibrator):
@@ -197,7 +201,7 @@ class LabelCounts(TypedDict):
     sha256: str
 
 
-class CalibrateSpec(TypedDict):
+class CalibrateSpec(JobSpec):
     """Calibration and scoring of a run.
 
     ``families`` are the scored shift families, ``some_classes`` those of them on which only the
@@ -220,11 +224,3 @@ class CalibrateSpec(TypedDict):
     logits: dict[str, str]
     label_counts: LabelCounts | None
     disjoint_validation: bool
-    fingerprint: str
-
-
-#: specification of a job
-JobSpec = (
-    DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | EnsembleSpec | CalibrateSpec
-)
-Spec = TypeVar("Spec", bound=JobSpec)

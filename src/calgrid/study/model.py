@@ -350,8 +350,8 @@ class Comparison(Model):
         return self
 
 
-class Statistics(Model):
-    """Options of metrics, intervals and tests."""
+class Scoring(Model):
+    """Options of scores: where one differs, all runs are scored again."""
 
     bins: int = Field(15, ge=2, le=10_000, description="Bins of the calibration errors.")
     bootstrap: int = Field(
@@ -380,6 +380,11 @@ class Statistics(Model):
         description="Seed of the bootstrap; all methods use the same resamples, so that "
         "differences are paired.",
     )
+
+
+class Statistics(Scoring):
+    """Options of metrics, intervals and tests."""
+
     baseline: str = Field("ce", description="Method that all others are compared with.")
     comparisons: Annotated[list[Comparison], Distinct] = Field(
         [], description="Questions about two methods or two calibrators of the study."

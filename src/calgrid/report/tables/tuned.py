@@ -3,7 +3,7 @@ the default.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from calgrid.report.table import (
     metric_section,
     words,
 )
-from calgrid.statistics import as_tuned, choose, summarise
+from calgrid.statistics import as_tuned, choose
 from calgrid.statistics.choices import listed
 from calgrid.statistics.summary import summarise_study
 from calgrid.storage.schema import METRICS, RESAMPLES
@@ -69,9 +69,8 @@ def read_tuned(data: StudyData) -> Tuned | None:
     baseline = data.baseline if data.baseline in candidates else next(iter(candidates))
     chosen = as_tuned(test, choices, protocol)
     resamples = as_tuned(data.rows(RESAMPLES, split="test"), choices, protocol)
-    summary, _ = summarise_study(
-        chosen, baseline, level=data.level, resamples=resamples, priors=data.priors
-    )
+    asked = replace(data.asked, baseline=baseline, comparisons=None)
+    summary, _ = summarise_study(chosen, asked, resamples=resamples, priors=data.priors)
     return Tuned(
         metric,
         budget=len(candidates[baseline]),
@@ -79,7 +78,7 @@ def read_tuned(data: StudyData) -> Tuned | None:
         methods=list(candidates),
         choices=choices,
         summary=summary,
-        defaults=summarise(defaults, baseline, level=data.level),
+        defaults=summarise_study(defaults, asked)[0],
     )
 
 

@@ -1,0 +1,85 @@
+"""Kinds of jobs: the module that makes a result, the files of the result, and what a job needs.
+
+A kind is declared where its jobs are planned, with :func:`kind` at a method of
+:class:`calgrid.plan.plan.Plan`. The rest of planning and the rules read it from :data:`KINDS`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from calgrid.storage.layout import RUN_PATH
+
+#: the longest time limit, in minutes, which most clusters allow
+DAY = 24 * 60
+#: threads that decode images
+DECODE_THREADS = 8
+Planner = TypeVar("Planner", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the first attempt at a job asks for: memory in MB, time in minutes, threads, GPUs."""
+
+    memory: int
+    minutes: int
+    threads: int = 1
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job.
+
+    Attributes
+    ----------
+    need, large : of a job with small and with large data.
+    module : its function ``run`` takes a :class:`calgrid.storage.call.Call`; by default the module
+        of :mod:`calgrid.jobs` with the name of the kind.
+    record : record of the result; '' of a stage of the study, which has a record for each version.
+    files : further files of the result that are missed if they are deleted, by their names in the
+        rule.
+    removable : files and folders (``logits/``) of the result that are not.
+    read : file of the result that other jobs read, if that is not the record.
+    place : folder of the result below that of all results, without its fingerprint; by default that
+        of the record in the folder of the run.
+    log : its log, likewise; by default that of the kind and the run.
+    rule : rule of the workflow, if its name is another.
+    environment : conda environment of the rule, a file of ``envs``.
+    in_processes : whether its threads are processes of one thread each, because the number of
+        threads changes the last bits of results.
+    """
+
+    name: str
+    need: Need
+    large: Need
+    module: str
+    record: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    removable: Mapping[str, str] = field(default_factory=dict)
+    read: str = ""
+    place: str = ""
+    log: str = ""
+    rule: str = ""
+    environment: str = ""
+    in_processes: bool = False
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(
+    name: str, need: Need, large: Need | None = None, module: str = "", **facts: Any
+) -> Callable[[Planner], Planner]:
+    """Declare a kind of job, which the decorated method plans; ``facts``: further attributes of
+    :class:`Kind`.
+    """
+    defaults = {
+        "place": f"runs/{RUN_PATH}/{Path(facts.get('record', '')).stem}",
+        "log": f"{name}/{RUN_PATH}",
+        "rule": name,
+    }
+    module = module or f"calgrid.jobs.{name}"
+    KINDS[name] = Kind(name, need, large or need, module, **{**defaults, **facts})
+    return lambda planner: planner
