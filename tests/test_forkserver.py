@@ -31,7 +31,7 @@ sys.modules |= dict.fromkeys(["calgrid.cli", "calgrid.cli.main", "calgrid.jobs.t
 SERVER = """
 import os
 from calgrid import forkserver
-forkserver.start()
+forkserver.start({})
 input(os.environ[forkserver.ADDRESS] + "\\n")
 """
 

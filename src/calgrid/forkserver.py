@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -50,8 +51,11 @@ def possible() -> bool:
     return True
 
 
-def start() -> None:
-    """Start the server of this process, with which it ends; jobs find it by the environment."""
+def start(modules: Mapping[str, str]) -> None:
+    """Start the server of this process, with which it ends; jobs find it by the environment.
+
+    ``modules``: the one that each kind of job runs, by the kind.
+    """
     if ADDRESS in os.environ or not possible():
         return
     folder = tempfile.mkdtemp(prefix="calgrid-")  # nobody else may connect
@@ -62,9 +66,10 @@ def start() -> None:
         except OSError:  # a folder for temporary files with a long name: jobs start on their own
             return
         listener.listen(socket.SOMAXCONN)
+        number = str(listener.fileno())
         ends, _ = os.pipe()  # the other end stays open until this process ends, however it ends
         subprocess.Popen(
-            [sys.executable, "-m", "calgrid.forkserver", str(listener.fileno())],
+            [sys.executable, "-m", "calgrid.forkserver", number, json.dumps(modules)],
             stdin=ends,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -119,10 +124,8 @@ def _send(job: int, number: int) -> None:
         os.kill(job, number)
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, modules: Mapping[str, str]) -> None:
     """Fork for each job until the parent ends; return in each fork, as the process of its job."""
-    from calgrid.plan.plan import KINDS  # noqa: PLC0415  (commands do not wait for it)
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
         ready, _, _ = select.select([0, listener.fileno()], [], [])
@@ -135,7 +138,7 @@ def _serve(listener: socket.socket) -> None:
             request: Request | None = json.loads(messages.readline() or "null")
         if request is not None:  # its command was not killed meanwhile
             with contextlib.suppress(Exception):  # the job says what cannot be imported
-                importlib.import_module(KINDS[request["arguments"][2]].module)
+                importlib.import_module(modules[request["arguments"][2]])
             gc.freeze()  # what no collection writes to stays shared
             if not os.fork():
                 listener.close()
@@ -178,7 +181,7 @@ def _become(request: Request, files: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))
     from calgrid.cli.main import main
 
     sys.exit(main())

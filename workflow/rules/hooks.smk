@@ -69,7 +69,7 @@ onstart:
     write_record(Path(PLAN), JOBS.plan.file())
     # A conda environment has libraries of its own.
     if LOCAL and not IN_CONDA:
-        forkserver.start()
+        forkserver.start({name: kind.module for name, kind in KINDS.items()})
     settings = workflow.dag_settings
     if settings.forceall or settings.forcetargets or settings.forcerun:
         os.environ[FORCED] = str(time.time())
