@@ -1,6 +1,4 @@
-"""Options of ``calgrid calibrate`` that do not go together are refused before anything is fitted,
-none is ignored.
-"""
+"""Options of ``calgrid calibrate`` that do not go together are refused before any fit."""
 
 from pathlib import Path
 

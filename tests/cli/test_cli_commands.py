@@ -1,6 +1,4 @@
-"""The command line as a whole: quick to start, lists what exists, checks configurations, stops on
-mistakes.
-"""
+"""The command line: quick to start, lists components, checks studies, stops on mistakes."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""``calgrid compare``: the paired bootstrap of the Python interface, from files, or one clear
-sentence.
-"""
+"""``calgrid compare``: the paired bootstrap of the Python interface, from files."""
 
 import json
 import math
@@ -19,9 +17,7 @@ FEW = ("--bootstrap", 50)
 
 @pytest.fixture
 def two(files, data, tmp_path):
-    """The test file, and one of the same samples with logits three times smaller, which are
-    calibrated.
-    """
+    """The test file, and one of the same samples with calibrated logits, a third as large."""
     _, sharp = files()
     return sharp, write(tmp_path / "soft", "parquet", data.test / 3, data.test_labels)
 

@@ -1,6 +1,4 @@
-"""``calgrid calibrate`` and ``calgrid metrics``: what the Python interface gives, from files, or
-one clear sentence.
-"""
+"""``calgrid calibrate`` and ``calgrid metrics``: the numbers of the Python interface."""
 
 import json
 import re
@@ -296,9 +294,7 @@ class TestMistakes:
 
 
 class TestRanking:
-    """``--calibrator all`` or a list: cross-validation on the fit file, then the best on the other
-    file.
-    """
+    """``--calibrator all`` or a list: cross-validation on the fit file, the best on the other."""
 
     def test_the_best_of_a_list_is_applied(self, calibrated, tmp_path):
         out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"

@@ -1,6 +1,4 @@
-"""Probabilities are scored as they are: no detour through logarithms breaks ties or moves values
-between bins.
-"""
+"""Probabilities are scored as they are: no logarithm breaks ties or moves values between bins."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""``calgrid status`` reads files below the results alone: records, locks and logs, wherever their
-jobs ran.
-"""
+"""``calgrid status`` reads records, locks and logs alone, wherever their jobs ran."""
 
 import json
 import os

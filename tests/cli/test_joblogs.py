@@ -1,6 +1,4 @@
-"""Logs of jobs: each attempt begins with a line of its own, and the last one's failure is said in
-one sentence.
-"""
+"""Logs of jobs: each attempt has a first line, the last failure one sentence."""
 
 import os
 import re

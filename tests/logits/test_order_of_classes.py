@@ -1,6 +1,4 @@
-"""Names of classes in people's files: taken over, compared with those of others, or their lack is
-said.
-"""
+"""Names of classes in people's files: taken over, compared, or their lack is said."""
 
 import json
 

@@ -1,6 +1,4 @@
-"""Choosing a calibrator by cross-validation: no row scores a fit that saw it, and ties are called
-ties.
-"""
+"""Ranking of calibrators: no row scores a fit that saw it, and ties are called ties."""
 
 from dataclasses import replace
 

@@ -360,9 +360,7 @@ def _correlation(table, column):
 
 
 def _samples(key, recipe, epoch):
-    """Training samples of which confidence grows with the indicator and, over the epochs, with
-    training.
-    """
+    """Training samples; confidence grows with the indicator and over the epochs."""
     rng = np.random.default_rng([key["seed"], epoch, zlib.crc32(key["method"].encode())])
     nci = (
         rng.normal(size=recipe.n_train)
@@ -387,9 +385,7 @@ def _samples(key, recipe, epoch):
 
 @pytest.fixture(scope="session")
 def make(tmp_path_factory):
-    """Function that writes a study from the fields of its recipe, once for all tests, which share
-    its files.
-    """
+    """Function that writes a study from the fields of its recipe, once for all tests that ask."""
     made = {}
 
     def shared(**fields):

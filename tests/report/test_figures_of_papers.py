@@ -1,6 +1,4 @@
-"""Figures that papers have and their lists: curves, bars and reductions show the numbers that they
-claim to show.
-"""
+"""Figures of papers and their lists: curves, bars and reductions show the numbers they name."""
 
 import json
 import math

@@ -1,6 +1,4 @@
-"""Critical-difference diagrams show what the statistics say, over the settings that are independent
-of each other.
-"""
+"""Critical-difference diagrams show the statistics over settings independent of each other."""
 
 import itertools
 

@@ -1,6 +1,4 @@
-"""Figures of SMART's paper: validation rows, course of the fit, temperature and reliability by
-margin.
-"""
+"""Figures of SMART: validation rows, course of the fit, temperature and reliability by margin."""
 
 import numpy as np
 import pytest

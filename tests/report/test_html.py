@@ -1,6 +1,4 @@
-"""The report is one file that needs no other, says what was found, and shows every table and
-figure.
-"""
+"""The report is one file that says what was found and shows every table and figure."""
 
 import base64
 import platform

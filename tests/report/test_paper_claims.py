@@ -179,9 +179,7 @@ NETWORKS = [
 
 @pytest.fixture(scope="module")
 def smart(tmp_path_factory):
-    """Tables of SMART for networks with an ECE of 5 % that smart lowers by a gain, fitted five
-    times, with the claim about losses.
-    """
+    """SMART's tables and claim about losses; smart lowers an ECE of 5 % by a gain, in five fits."""
 
     @functools.cache
     def build(gain, noise=0.001, resampled=True, numbers=("2",)):
@@ -261,9 +259,7 @@ BOTH_DIRECTIONS = tuple(
 
 
 def both_parts(lower, seeds=10):
-    """Runs of ls, fedlas_ls, mbls and fedlas_mbls, of which FeDLaS has lower O-ECE and U-ECE by
-    ``lower``.
-    """
+    """Runs of ls and mbls; FeDLaS lowers the O-ECE and U-ECE of both by ``lower``."""
     rows = []
     for data, net in PLACES:
         for metric in ("o_ece", "u_ece"):

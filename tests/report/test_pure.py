@@ -1,6 +1,4 @@
-"""Tables, figures and report are made of the files of the study, not of the results of its runs:
-the same bytes where the runs are gone.
-"""
+"""Tables, figures and report need the files of the study alone: the runs may be gone."""
 
 import shutil
 

@@ -1,6 +1,4 @@
-"""The table of distances to the truth: only where the truth is known, beside what labels alone
-show.
-"""
+"""The table of distances to the truth: only where it is known, beside what labels show."""
 
 import pandas as pd
 import pytest

@@ -350,9 +350,7 @@ def test_groups_are_told_apart_by_what_differs(settings):
 
 
 def test_tables_of_an_external_study(external, tmp_path):
-    """What was not done has none; a single seed shows its bootstrap interval; one method is not the
-    best of any.
-    """
+    """Only what was done; one seed has its bootstrap interval, and one method is not best."""
     write_tables(external.folder, external.manifest, tmp_path)
     written = {path.stem for path in tmp_path.glob("*.md")}
     assert written == {"methods", "calibrators", "parts", "classes", "costs"}

@@ -1,6 +1,4 @@
-"""The table of tuned methods: choices by validation rows, numbers of the test split, differences to
-the default.
-"""
+"""Tuned methods: choices by validation rows, test numbers, differences to the default."""
 
 import pandas as pd
 import pytest

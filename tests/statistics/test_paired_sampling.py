@@ -93,9 +93,7 @@ def sharp_and_flat(n, seed=0):
 
 
 def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
-    """Bins of a flat model hold more noise: by a percentile interval its plain errors are certainly
-    larger.
-    """
+    """Bins of a flat model hold more noise: percentiles find its plain errors larger."""
     runs, labels = sharp_and_flat(500)
     errors = [name for name, each in metrics.METRICS.items() if each.decided_by == "squared_ce"]
     table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100, of_runs=True)

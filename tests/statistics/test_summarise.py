@@ -157,9 +157,7 @@ def test_the_baseline_itself_and_methods_without_a_common_seed_are_not_tested():
 
 @pytest.mark.parametrize(("shift", "expected"), [(0.0, 1.0), (0.01, np.nan)])
 def test_differences_without_variance(shift, expected):
-    """All zero: no evidence. All equal: nothing to test against, even where rounding pretends to
-    vary.
-    """
+    """All zero: no evidence. All equal: no test, even where rounding pretends to vary."""
     ce = [0.90, 0.95, 0.93]
     rows = frame(*over_seeds(ce), *over_seeds([v + shift for v in ce], method="mbls"))
     assert one(summarise(rows), method="mbls")["p_seeds"] == pytest.approx(expected, nan_ok=True)

@@ -18,9 +18,7 @@ TEST = {"split": "test", "metric": "nll"}
 
 @pytest.fixture
 def metrics():
-    """Seed 1 and 2: validation prefers ls then ls_big; ce under either protocol is tied at seed 1,
-    then decayed.
-    """
+    """Validation prefers ls, then ls_big; ce under both protocols ties at seed 1, then decayed."""
     return frame(
         *over_seeds([0.3, 0.5], method="ls", **VAL),
         *over_seeds([0.4, 0.2], method="ls_big", **VAL),
