@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.statistics.cases import DEFAULTS, frame
+from tests.statistics.cases import DEFAULTS, frame, over_seeds
 
 from calgrid.errors import ConfigError
 from calgrid.papers.means import AXES, cell_means, cell_runs
@@ -27,9 +27,7 @@ def test_a_single_place_keeps_its_interval():
 
 
 def test_seeds_give_the_interval_of_the_summary():
-    metrics = frame(
-        {"seed": 1, "value": 0.02}, {"seed": 2, "value": 0.04}, {"seed": 3, "value": 0.06}
-    )
+    metrics = frame(*over_seeds([0.02, 0.04, 0.06]))
     row = cell_means(runs(metrics, {}), level=0.95).iloc[0]
     assert row["mean"] == pytest.approx(0.04)
     assert row["std"] == pytest.approx(0.02)
@@ -55,9 +53,8 @@ def test_seeds_of_a_calibrator_weigh_as_much_as_one():
 
 
 def test_protocols_and_checkpoints_are_kept_apart_and_val_is_left_out():
-    metrics = frame(
-        {"value": 0.1}, {"value": 0.2, "checkpoint": "last"}, {"value": 0.3, "split": "val"}
-    )
+    last = {"value": 0.2, "checkpoint": "last"}
+    metrics = frame({"value": 0.1}, last, {"value": 0.3, "split": "val"})
     means = cell_means(runs(metrics, {}))
     assert means.set_index("checkpoint")["mean"].to_dict() == {"best": 0.1, "last": 0.2}
 
@@ -76,6 +73,5 @@ def test_seeds_of_the_calibrator_are_the_spread_of_a_cell():
     row = cell_means(runs).iloc[0]
     assert row[["mean", "std", "n_seeds"]].tolist() == pytest.approx([0.02, 0.01, 3])
     twice = frame(*fits, *({**fit, "seed": 2, "value": fit["value"] + 0.02} for fit in fits))
-    assert cell_runs(twice, places({}), "fit_seed")["value"].tolist() == pytest.approx(
-        [0.02, 0.03, 0.04]
-    )
+    found = cell_runs(twice, places({}), "fit_seed")["value"]
+    assert found.tolist() == pytest.approx([0.02, 0.03, 0.04])

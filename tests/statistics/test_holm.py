@@ -19,9 +19,8 @@ def test_comparisons_that_were_not_made_do_not_count():
 
 
 def test_families_are_corrected_apart():
-    assert holm([0.02, 0.03, 0.04, 0.05], ["a", "b", "a", "b"]) == pytest.approx(
-        [0.04, 0.06, 0.04, 0.06]
-    )
+    found = holm([0.02, 0.03, 0.04, 0.05], ["a", "b", "a", "b"])
+    assert found == pytest.approx([0.04, 0.06, 0.04, 0.06])
 
 
 def test_no_comparisons():

@@ -33,11 +33,8 @@ def test_mean_of_each_severity_of_each_run():
 
 
 def test_clean_other_domain_and_out_of_distribution_rows_do_not_enter():
-    rows = frame(
-        {},
-        {"split": "ood", "shift": "ood/svhn"},
-        {"split": "shift", "shift": "sketch", "severity": 0},
-    )
+    domain = {"split": "shift", "shift": "sketch", "severity": 0}
+    rows = frame({}, {"split": "ood", "shift": "ood/svhn"}, domain)
     assert mean_over_shifts(rows).empty
 
 

@@ -1,9 +1,12 @@
 """Two methods on the same test samples: what is due to the samples, and what to the seeds."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import special, stats
 from tests.metrics.cases import calibrated, softmax
+from tests.statistics.cases import one
 
 from calgrid import metrics
 from calgrid.errors import ConfigError, DataError
@@ -24,11 +27,11 @@ LABELS = calibrated(N)[1]
 
 
 def row(table, metric="nll", method=None):
-    found = table[
-        (table["metric"] == metric) & (table["method"] == (method or table["method"].iloc[0]))
-    ]
-    assert len(found) == 1
-    return found.iloc[0]
+    return one(table, metric=metric, method=method or table["method"].iloc[0])
+
+
+def compared(n_resamples=200, of_runs=False, **runs):
+    return paired_bootstrap(runs, LABELS, n_resamples=n_resamples, of_runs=of_runs)
 
 
 def test_one_run_each_is_the_bootstrap_of_a_difference():
@@ -42,22 +45,16 @@ def test_one_run_each_is_the_bootstrap_of_a_difference():
     # with the same 200 resamples, to the last digit
     found = row(table, "squared_ce")
     assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected["squared_ce"])
-    assert row(table)["difference"] == pytest.approx(
-        metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS)
-    )
+    difference = metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS)
+    assert row(table)["difference"] == pytest.approx(difference)
     assert np.isnan(row(table)["std_seed"])
     assert set(table["verdict"]) == {"no verdict"}  # as in a study
-    of_runs = paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=200, of_runs=True)
-    assert row(of_runs)["verdict"] == "better"
+    assert row(compared(a=first, b=second, of_runs=True))["verdict"] == "better"
 
 
 def test_sources_of_variance_are_told_apart():
-    steady = row(paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5)}, LABELS, n_resamples=200))
-    spread = row(
-        paired_bootstrap(
-            {"a": runs_of(1.0), "b": runs_of(1.5, spread=0.2)}, LABELS, n_resamples=200
-        )
-    )
+    steady = row(compared(a=runs_of(1.0), b=runs_of(1.5)))
+    spread = row(compared(a=runs_of(1.0), b=runs_of(1.5, spread=0.2)))
     assert steady["std_seed"] == pytest.approx(0, abs=1e-8)
     assert spread["std_seed"] > 0.05
     assert spread["std_test"] == pytest.approx(steady["std_test"], rel=0.2)
@@ -66,7 +63,7 @@ def test_sources_of_variance_are_told_apart():
 
 def test_deviation_over_test_samples_is_that_of_a_mean():
     first, second = runs_of(1.0, seeds=1), runs_of(1.5, seeds=1)
-    found = row(paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=800))
+    found = row(compared(a=first, b=second, n_resamples=800))
     each = -np.log(first[0][np.arange(N), LABELS] / second[0][np.arange(N), LABELS])
     assert found["std_test"] == pytest.approx(each.std() / np.sqrt(N), rel=0.1)
 
@@ -74,10 +71,9 @@ def test_deviation_over_test_samples_is_that_of_a_mean():
 def test_the_verdict_holds_the_variance_over_seeds():
     """Two seeds for a, two against: the runs differ for certain, the methods do not."""
     a, b = [softmax(f * np.log(calibrated(N)[0])) for f in (1.0, 3.0)], runs_of(1.6, seeds=2)
-    last = {"a": a[1:], "b": b[1:]}
-    one = row(paired_bootstrap(last, LABELS, n_resamples=200, of_runs=True))
-    both = row(paired_bootstrap({"a": a, "b": b}, LABELS, n_resamples=200))
-    assert (one["verdict"], both["verdict"]) == ("worse", "tie")
+    last = row(compared(a=a[1:], b=b[1:], of_runs=True))
+    both = row(compared(a=a, b=b))
+    assert (last["verdict"], both["verdict"]) == ("worse", "tie")
     student = stats.t.ppf(0.975, 1) * both["std_seed"] / np.sqrt(2)
     assert both["ci_high"] - both["difference"] > student > 0
 
@@ -115,12 +111,8 @@ def test_a_model_does_not_differ_from_itself():
 
 
 def test_metrics_without_a_fit_interval_get_no_verdict():
-    table = paired_bootstrap(
-        {"a": runs_of(1.0), "b": runs_of(2.5)},
-        LABELS,
-        metrics=["brier_calibration", "cece", "mce"],
-        n_resamples=20,
-    )
+    runs, metrics = {"a": runs_of(1.0), "b": runs_of(2.5)}, ["brier_calibration", "cece", "mce"]
+    table = paired_bootstrap(runs, LABELS, metrics=metrics, n_resamples=20)
     assert row(table, "brier_calibration")["verdict"] == "no verdict"
     assert row(table, "cece")["verdict"] == "better"
     assert row(table, "mce")["verdict"] == "better"  # by squared_ce
@@ -130,35 +122,28 @@ def test_metrics_without_a_fit_interval_get_no_verdict():
 def test_verdicts():
     runs = {"calibrated": runs_of(1.0), "nearly": runs_of(1.01), "sharp": runs_of(2.5)}
     table = paired_bootstrap(runs, LABELS, metrics=("accuracy", "nll"), n_resamples=200)
-    assert table[["method", "against"]].drop_duplicates().to_numpy().tolist() == [
-        ["calibrated", "nearly"],
-        ["calibrated", "sharp"],
-        ["nearly", "sharp"],
-    ]
+    pairs = table[["method", "against"]].drop_duplicates().itertuples(index=False, name=None)
+    assert list(pairs) == list(itertools.combinations(runs, 2))
     nll = table[table["metric"] == "nll"].set_index("against")
     assert nll.loc["sharp", "verdict"].tolist() == ["better", "better"]
     # sharpening keeps the arg max, which so few samples cannot tell
     accuracy = table[table["metric"] == "accuracy"]
     assert set(accuracy["verdict"]) == {"tie"}
     assert accuracy["detectable"].tolist() == pytest.approx([3.69 / N] * 3)
-    reverse = paired_bootstrap(
-        {"sharp": runs["sharp"], "calibrated": runs["calibrated"]}, LABELS, n_resamples=200
-    )
+    reverse = compared(sharp=runs["sharp"], calibrated=runs["calibrated"])
     assert row(reverse)["verdict"] == "worse"
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_unequal_numbers_of_seeds_are_no_pairs(refuses, seeds):
     with refuses(DataError, "seed by seed", f"different numbers of runs (a 3, b {seeds})"):
-        paired_bootstrap(
-            {"a": runs_of(1.0), "b": runs_of(1.5, seeds=seeds)}, LABELS, n_resamples=20
-        )
+        compared(a=runs_of(1.0), b=runs_of(1.5, seeds=seeds), n_resamples=20)
 
 
 def test_a_run_is_not_two_seeds(refuses):
     once, twice = runs_of(1.0, seeds=2), runs_of(1.5, seeds=1) * 2
     with refuses(DataError, "Two runs of b have the same numbers"):
-        paired_bootstrap({"a": once, "b": twice}, LABELS, n_resamples=20)
+        compared(a=once, b=twice, n_resamples=20)
 
 
 def test_what_is_compared_is_checked():

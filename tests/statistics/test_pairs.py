@@ -44,9 +44,8 @@ def test_difference_noise_interval_and_p_value_are_those_of_the_paired_test(two)
     assert row["n_seeds"] == 4
     expected = stats.ttest_rel(LS, CE)
     assert [row["p_value"], row["p_seeds"]] == pytest.approx([expected.pvalue] * 2)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(
-        tuple(expected.confidence_interval(0.95))
-    )
+    ends = tuple(expected.confidence_interval(0.95))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(ends)
 
 
 def test_the_level_sets_interval_and_verdict(two):
@@ -106,10 +105,8 @@ def test_calibrators_are_compared_on_the_same_networks_and_corrected_over_method
     )
     found = compare(rows, [ask_calibrators()])
     sides = ["method", "calibrator", "against", "against_calibrator"]
-    assert found[sides].to_numpy().tolist() == [
-        ["ce", "mine", "ce", "ts"],
-        ["ls", "mine", "ls", "ts"],
-    ]
+    of_methods = [[method, "mine", method, "ts"] for method in ("ce", "ls")]
+    assert found[sides].to_numpy().tolist() == of_methods
     further = [v - 0.004 * i for i, v in enumerate(LS)]
     large, small = (stats.ttest_rel(mine, CE).pvalue for mine in (LS, further))
     assert found["p_value"].tolist() == pytest.approx([large, small])
@@ -122,12 +119,8 @@ def test_calibrators_are_compared_on_the_same_networks_and_corrected_over_method
 
 
 def test_every_place_where_both_methods_were_run_is_answered():
-    places = [
-        {},
-        {"dataset": "svhn"},
-        {"checkpoint": "last"},
-        {"split": "shift", "shift": "fog", "severity": 3},
-    ]
+    fog = {"split": "shift", "shift": "fog", "severity": 3}
+    places = [{}, {"dataset": "svhn"}, {"checkpoint": "last"}, fog]
     both = [
         row
         for place in places
@@ -141,9 +134,8 @@ def test_every_place_where_both_methods_were_run_is_answered():
 
 
 def test_test_samples_may_hide_what_seeds_show():
-    rows = frame(
-        *over_seeds(CE), *over_seeds([v - 0.02 + 1e-4 * i for i, v in enumerate(CE)], method="ls")
-    )
+    lower = [v - 0.02 + 1e-4 * i for i, v in enumerate(CE)]
+    rows = frame(*over_seeds(CE), *over_seeds(lower, method="ls"))
     row = compare(rows, [ask()], std=0.05).iloc[0]
     assert row["p_seeds"] < 0.001
     assert row["verdict"] == "tie"
@@ -161,12 +153,11 @@ def test_few_test_samples_count_as_few():
 
 def test_an_error_has_the_verdict_of_the_squared_error():
     """Whose bias does not depend on the model; the difference shown remains its own."""
-    ece = [*cases.over_seeds(CE, metric="ece"), *cases.over_seeds(LS, metric="ece", method="ls")]
     low = [v / 10 + 1e-6 * i for i, v in enumerate(CE)]
-    squares = [
-        *cases.over_seeds(CE, metric="squared_ce"),
-        *cases.over_seeds(low, metric="squared_ce", method="ls"),
-    ]
+    ece, squares = (
+        [*over_seeds(CE, metric=name), *over_seeds(values, metric=name, method="ls")]
+        for name, values in (("ece", LS), ("squared_ce", low))
+    )
     found = compare(frame(*ece, *squares), [ask()]).set_index("metric")
     assert found["decided_by"].tolist() == ["squared_ce"] * 2
     assert found["verdict"].tolist() == ["better"] * 2
@@ -222,11 +213,8 @@ def test_each_pair_is_tested_once_and_has_one_family():
     for (_, family), own in tests.groupby(["metric", "family"]):
         assert own["p_holm"].to_numpy() == pytest.approx(holm(own["p_value"])), family
     asked = tests[tests["family"].str.startswith("questions about methods, none")]
-    assert asked[["method", "against"]].to_numpy().tolist() == [
-        ["m1", "ce"],
-        ["m2", "ce"],
-        ["m1", "m2"],
-    ]
+    asked_of = [["m1", "ce"], ["m2", "ce"], ["m1", "m2"]]
+    assert asked[["method", "against"]].to_numpy().tolist() == asked_of
     rest = tests[tests["family"] == "against ce, none"]
     assert sorted(rest["method"]) == ["m3", "m4", "m5"]
     best = tests[tests["family"] == "best of all"]  # what differs in one of both is elsewhere
@@ -260,9 +248,8 @@ def test_without_questions_each_two_of_a_few_methods_have_a_test(monkeypatch):
     assert len(found) == 4 * 3 / 2
     assert "methods with none" in found.values()
     monkeypatch.setattr("calgrid.statistics.pairs.FEW_METHODS", 3)
-    assert families() == {
-        pair: family for pair, family in found.items() if family != "methods with none"
-    }
+    kept = {pair: family for pair, family in found.items() if family != "methods with none"}
+    assert families() == kept
 
 
 def test_calibrators_that_are_nearly_equal_change_no_p_value():
@@ -276,9 +263,8 @@ def test_calibrators_that_are_nearly_equal_change_no_p_value():
 
 def test_the_variance_of_two_methods_is_moderated_by_all_of_the_study_and_that_of_calibrators_not():
     rows = grid(methods=6)
-    values = rows[rows["calibrator"] == "none"].pivot(
-        index="seed", columns="method", values="value"
-    )
+    bare = rows[rows["calibrator"] == "none"]
+    values = bare.pivot(index="seed", columns="method", values="value")
     prior = np.median(values.drop(columns="ce").sub(values["ce"], axis=0).var())
     prior /= stats.chi2.ppf(0.5, 3) / 3
     difference = values["m2"] - values["m1"]

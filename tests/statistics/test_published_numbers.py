@@ -46,9 +46,8 @@ def match(rows, *cells):
 
 def test_numbers_are_converted_to_the_units_of_the_metrics():
     printed = {"percent": 5.85, "centinats": 41.2, "seconds": 13.5, "rank": 7.83}
-    cells = printed_numbers(
-        published(*({"unit": unit, "value": v, "std": 2.0} for unit, v in printed.items()))
-    )
+    rows = [{"unit": unit, "value": value, "std": 2.0} for unit, value in printed.items()]
+    cells = printed_numbers(published(*rows))
     assert cells["value"].tolist() == pytest.approx([0.0585, 0.412, 13.5, 7.83])
     assert cells["std"].tolist() == pytest.approx([0.02, 0.02, 2.0, 2.0])
 
@@ -68,29 +67,21 @@ def test_the_first_paper_and_table_count():
         {"paper": "maccal", "table": 2},
     )
     assert match(frame({}), *cells) == [pytest.approx(0.0585), "maccal t2"]
-    assert (
-        match(frame({}), *({**cell, "table": str(cell.get("table", 1))} for cell in cells))[1]
-        == "maccal t2"
-    )
+    words = [{**cell, "table": str(cell.get("table", 1))} for cell in cells]
+    assert match(frame({}), *words)[1] == "maccal t2"
 
 
 def test_suspect_numbers_come_last_and_are_marked():
     suspect = {"suspect": "contradicts the text", "value": 9.0}
-    assert match(frame({}), suspect, {"paper": "smart", "value": 4.34}) == [
-        pytest.approx(0.0434),
-        "smart t1",
-    ]
+    found = match(frame({}), suspect, {"paper": "smart", "value": 4.34})
+    assert found == [pytest.approx(0.0434), "smart t1"]
     assert match(frame({}), suspect) == [pytest.approx(0.09), "fedlas t1 (suspect)"]
 
 
 def test_out_of_distribution_numbers_name_their_set():
-    rows = frame(
-        {"metric": "auroc", "split": "ood", "shift": "ood/svhn"},
-        {"metric": "auroc", "split": "ood", "shift": "ood/cifar100"},
-    )
-    cells = published(
-        {"metric": "auroc", "value": 91.37, "shift": "ood/svhn"}, {"metric": "auroc", "value": 50.0}
-    )
+    auroc, svhn = {"metric": "auroc"}, {"metric": "auroc", "shift": "ood/svhn"}
+    rows = frame({**svhn, "split": "ood"}, {**auroc, "split": "ood", "shift": "ood/cifar100"})
+    cells = published({**svhn, "value": 91.37}, {**auroc, "value": 50.0})
     summary = summarise(rows, published=cells)
     assert one(summary, shift="ood/svhn")["published"] == pytest.approx(0.9137)
     assert np.isnan(one(summary, shift="ood/cifar100")["published"])
@@ -144,9 +135,8 @@ def test_ids_are_ours(files):
     of_baselines = {"acls_m10", "ls_005", "mbls_l01", "mit_l_m0"}
     assert variants == of_baselines | {f"maccal_a{number}" for number in range(1, 5)}
     calibrators = set(files["calibrator"])
-    configured = {
-        name for name in calibrators if name.startswith(("ts_", "pts_", "cts_", "smart_"))
-    }
+    bases = ("ts_", "pts_", "cts_", "smart_")
+    configured = {name for name in calibrators if name.startswith(bases)}
     assert all(f"`{name}`" in defined for name in variants)
     for name in calibrators - configured:
         assert build_calibrator(name)

@@ -40,9 +40,8 @@ def test_friedman_and_iman_davenport():
     assert result.f == pytest.approx(16.428571, abs=1e-6)
     assert result.f_p_value == pytest.approx(stats.f.sf(result.f, 3, 15))
     assert (result.n_settings, result.n_methods) == (6, 4)
-    assert result.chi2 == pytest.approx(
-        stats.friedmanchisquare(*SIX_SETTINGS.to_numpy().T).statistic
-    )
+    expected = stats.friedmanchisquare(*SIX_SETTINGS.to_numpy().T)
+    assert result.chi2 == pytest.approx(expected.statistic)
 
 
 def test_friedman_of_settings_that_all_agree_and_of_methods_that_all_tie():
@@ -89,14 +88,11 @@ def test_wilcoxon_against_a_reference():
     found = wilcoxon_holm(SIX_SETTINGS, "four")
     assert found.index.tolist() == ["one", "two", "three"]
     assert found.loc["one", "statistic"] == 0
-    assert (
-        found.loc["one", "p_value"] == 0.03125
-    )  # 2 / 2^6: no smaller one exists with six settings
+    assert found.loc["one", "p_value"] == 2 / 2**6  # no smaller one exists with six settings
     assert found["n_settings"].tolist() == [6, 6, 6]
     assert found.loc["three", "median_difference"] == pytest.approx(0.35)
-    assert found["p_holm"].tolist() == pytest.approx(
-        [0.09375, 0.09375, found.loc["three", "p_value"]]
-    )
+    holm = [0.09375, 0.09375, found.loc["three", "p_value"]]
+    assert found["p_holm"].tolist() == pytest.approx(holm)
 
 
 def test_wilcoxon_compares_the_settings_that_both_have():
@@ -154,9 +150,8 @@ def test_win_rates_and_ratings_of_three_methods():
         {"a": [1, 1, 1, 2.0], "b": [2, 2, 3, 2], "c": [3, 3, 2, 3]}, index=list("wxyz")
     )
     table = win_rates(scores, n_resamples=200).set_index("name")
-    assert table["win_rate"].to_dict() == pytest.approx(
-        {"a": (2 + 2 + 2 + 1.5) / 8, "b": (1 + 1 + 0 + 1.5) / 8, "c": 1 / 8}
-    )
+    rates = {"a": (2 + 2 + 2 + 1.5) / 8, "b": (1 + 1 + 0 + 1.5) / 8, "c": 1 / 8}
+    assert table["win_rate"].to_dict() == pytest.approx(rates)
     always = win_rates(pd.DataFrame({"a": [1.0] * 7, "b": [2.0] * 7, "c": [3.0] * 7}))
     assert always[["win_low", "win_high"]].to_numpy().tolist() == [[1, 1], [0.5, 0.5], [0, 0]]
     assert (table["win_low"] <= table["win_rate"]).all()

@@ -22,9 +22,8 @@ def test_mean_and_interval_over_seeds():
     assert row["mean"] == pytest.approx(0.94)
     assert row["std"] == pytest.approx(np.std(values, ddof=1))
     assert row["n_seeds"] == 3
-    ends = stats.t.interval(
-        0.95, 2, loc=special.logit(0.94), scale=stats.sem(values) / (0.94 * 0.06)
-    )
+    error = stats.sem(values) / (0.94 * 0.06)
+    ends = stats.t.interval(0.95, 2, loc=special.logit(0.94), scale=error)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(special.expit(ends)))
 
 
@@ -114,9 +113,7 @@ def test_ranks_are_among_methods_and_calibrators_of_a_column():
     [("accuracy", 1), ("auroc", 1), ("nll", 2), ("fpr95", 2), ("ece_null", None)],
 )
 def test_ranks_know_the_better_side(metric, rank_of_the_larger):
-    rows = frame(
-        {"metric": metric, "value": 0.5}, {"metric": metric, "method": "mbls", "value": 0.6}
-    )
+    rows = frame({"value": 0.5}, {"method": "mbls", "value": 0.6}).assign(metric=metric)
     rank = one(summarise(rows), method="mbls")["rank"]
     assert np.isnan(rank) if rank_of_the_larger is None else rank == rank_of_the_larger
 
@@ -146,9 +143,8 @@ def test_the_baseline_is_compared_at_the_same_calibrator():
 
 
 def test_the_baseline_itself_and_methods_without_a_common_seed_are_not_tested():
-    rows = frame(
-        *over_seeds([0.1, 0.2]), {"metric": "brier", "seed": 3, "method": "mbls", "value": 0.2}
-    )
+    other = {"metric": "brier", "seed": 3, "method": "mbls", "value": 0.2}
+    rows = frame(*over_seeds([0.1, 0.2]), other)
     summary = summarise(rows).set_index("method")
     assert summary.loc["ce", "diff_vs_baseline"] == 0
     assert np.isnan(summary.loc["mbls", "diff_vs_baseline"])
@@ -197,9 +193,8 @@ def test_rows_do_not_depend_on_the_order_or_dtype_of_the_input():
     expected = summarise(rows)
     shuffled = rows.sample(frac=1, random_state=0)
     words = {column: "category" for column in rows.columns if isinstance(rows[column].iloc[0], str)}
-    pd.testing.assert_frame_equal(
-        summarise(shuffled.astype({**words, "severity": "int8"})), expected
-    )
+    found = summarise(shuffled.astype({**words, "severity": "int8"}))
+    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_empty_keys_may_be_missing_values():

@@ -61,9 +61,8 @@ def test_test_values_and_calibrated_values_take_no_part_in_the_choice(metrics):
 def test_accuracy_is_better_when_it_is_higher():
     rows = over_seeds([0.9], method="ls", split="val", metric="accuracy")
     rows += over_seeds([0.8], method="ls_big", split="val", metric="accuracy")
-    assert choose(frame(*rows), {"smooth": LISTS["smooth"]}, "accuracy")["method"].tolist() == [
-        "ls"
-    ]
+    chosen = choose(frame(*rows), {"smooth": LISTS["smooth"]}, "accuracy")
+    assert chosen["method"].tolist() == ["ls"]
 
 
 def test_a_run_may_be_a_candidate_of_two_methods(metrics):
