@@ -76,7 +76,8 @@ def read_yaml(path: Path, what: str) -> Any:
         raise ConfigError(f"{what} does not exist.") from None
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{what} is not UTF-8 from byte {error.start} on; save it as UTF-8, or give another file."
+            f"{what} is not UTF-8 from byte {error.start} on; save it as UTF-8, or give "
+            "another file."
         ) from None
     except _RepeatedKeyError as error:
         raise ConfigError(f"{what}, {error}; remove one of them.") from None
