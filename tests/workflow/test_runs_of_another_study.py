@@ -39,10 +39,3 @@ def test_a_run_of_another_study_gets_its_numbers_and_is_imported_again_when_it_i
     twin.run("taken.yaml", "aggregate")
     assert not values("taken").equals(first)
     pd.testing.assert_series_equal(values("taken"), values("tiny"))
-
-
-def test_a_run_that_its_study_has_not_made_stops_the_call(fresh):
-    fresh.configure({"study": "taken", "external": {"its": {"run": {"study": "tiny"}}}}, "t.yaml")
-    said = fresh.snakemake("--configfile", "t.yaml", "-n", "--cores", "2")
-    assert said.returncode != 0
-    assert "the study 'tiny' does not exist in the folder 'results'; run it first" in said.stdout
