@@ -23,7 +23,7 @@ def ours(run, plan, data, tmp_path):
     """The run in the folders of a study."""
     layout = Layout(str(tmp_path), "small")
     spec = plan.train(CE).spec
-    folder = layout.result(CE, "train", spec["fingerprint"])
+    folder = f"{layout.run(CE)}/train-{spec['fingerprint'][:10]}"
     shutil.copytree(run / "train", folder)
     shutil.copytree(data / "digits", layout.data("digits", spec["data"]))
     return Run(tmp_path / folder, run / "predict")

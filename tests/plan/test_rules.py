@@ -35,7 +35,7 @@ def made(make_config, home, tmp_path, monkeypatch):
 
 
 def wildcards(key, **more):
-    strings = {**key._asdict(), "backbone": key.backbone_folder, "seed": str(key.seed)}
+    strings = {**key.wildcards, "seed": str(key.seed)}
     return SimpleNamespace(**strings, **more)
 
 

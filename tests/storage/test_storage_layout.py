@@ -9,14 +9,10 @@ def test_paths_of_the_file_contract():
     layout, run = Layout("results", "study"), RunKey("p", "d", "b", "tst+mbls", 3)
     assert layout.run(run) == "results/runs/p/d/b/tst+mbls/seed3"
     assert logits_files(["best"], ["ood/photos"])[-1] == "logits/best/ood/photos.parquet"
-    folder = "results/runs/p/d/b/tst+mbls/seed3"
-    assert layout.result(run, "train", "0123456789abcdef") == f"{folder}/train-0123456789"
     assert layout.data("digits_c", "0123456789abcdef") == "results/data/digits_c-0123456789"
     assert layout.file("metrics.parquet") == "results/study/metrics.parquet"
     record = layout.summary_record("tables", "0123456789abcdef")
     assert record == "results/study/.calgrid/tables-0123456789.json"
-    log = layout.log("train", run.path, "0123456789abcdef")
-    assert log == "results/logs/train/p/d/b/tst+mbls/seed3-0123456789.log"
 
 
 def test_a_run_lies_five_folders_deep_whatever_its_backbone():

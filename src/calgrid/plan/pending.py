@@ -25,8 +25,8 @@ SEVERAL = "there are records of several versions"
 
 
 class Must(NamedTuple):
-    """Why a result must be made; whether files of it are there, and the records above it that are
-    made before, of results of which files are there.
+    """Reason why a result is made; whether an old version of it is on disk; and records upstream of
+    which an old version is rebuilt first.
     """
 
     why: str

@@ -168,7 +168,7 @@ class Plan:
 
         Facts of a configured data set follow from what its fingerprint covers.
         """
-        datasets, layout = self.study.datasets, self.study.layout
+        datasets = self.study.datasets
         definition, of = datasets.definition(image_set), datasets.base(image_set)
         base = None if of is None else self.data(of)
         description = datasets.describe(image_set)
@@ -196,7 +196,7 @@ class Plan:
                 "fingerprint": digest,
             }
             spec["configured"] = cast(specs.ConfiguredData, configured)
-        folder, log = layout.data(image_set, digest), layout.log("data", image_set, digest)
+        folder, log = self._places("data", digest, {"image_set": image_set})
         sources = definition.get("sources", {})
         above = () if base is None else (base,)
         return Job(
@@ -318,7 +318,7 @@ class Plan:
         network = _network_modules(self.study.trained[key])
         modules = ["calgrid.jobs.probe", module, *network]
         above: list[Job[Any]] = [self.train(key), self._data_of(key)]
-        return self._job("probe", key, spec, modules, f"probe_{name}", above=above)
+        return self._job("probe", key, spec, modules, name, above=above)
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
@@ -481,7 +481,7 @@ class Plan:
         key: RunKey,
         spec: specs.Spec,
         modules: Sequence[str],
-        name: str | None = None,
+        probe: str = "",
         *,
         files: Mapping[str, str] = MappingProxyType({}),
         above: Iterable[Job[Any]] = (),
@@ -490,8 +490,8 @@ class Plan:
     ) -> Job[specs.Spec]:
         """Job of a run, which the first of the modules makes; sets the fingerprint of its
         specification, from the other keys, the modules and the jobs above it, unless the
-        specification ``names_files`` of these by fingerprints of their own. Folder and log have the
-        ``name`` of a probe, or else that of the kind.
+        specification ``names_files`` of these by fingerprints of their own. ``probe``: name of the
+        probe whose measurement it is.
         """
         module, above = modules[0], tuple(above)
         modules = tuple(sorted(set(modules)))
@@ -499,13 +499,16 @@ class Plan:
         if not names_files:
             content["above"] = [job.fingerprint for job in above]
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
-        layout, name = self.study.layout, name or kind
-        # logits are in such a folder wherever they come from
-        made = Path(KINDS[kind].record).stem if name == kind else name
-        folder, log = layout.result(key, made, digest), layout.log(name, key.path, digest)
+        folder, log = self._places(kind, digest, {**key.wildcards, "probe": probe})
         code = fingerprint.code_digest(modules)
         reads = reads or _read_of(above)
         return Job(kind, key.path, folder, log, spec, code, module, files, above, reads)
+
+    def _places(self, kind: str, digest: str, wildcards: Mapping[str, Any]) -> tuple[str, str]:
+        """Folder and log of a result, as its rule names them."""
+        place, log = KINDS[kind].place.format_map(wildcards), KINDS[kind].log.format_map(wildcards)
+        results, id = self.study.layout.results, digest[:ID_LENGTH]
+        return f"{results}/{place}-{id}", f"{results}/logs/{log}-{id}.log"
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)

@@ -54,9 +54,14 @@ class RunKey(NamedTuple):
     seed: int
 
     @property
+    def wildcards(self) -> dict[str, Any]:
+        """Wildcards of the rules, which :func:`run_key` reads."""
+        return {**self._asdict(), "backbone": self.backbone_folder}
+
+    @property
     def path(self) -> str:
         """Path of the run below the folder of runs, always five levels."""
-        return RUN_PATH.format_map({**self._asdict(), "backbone": self.backbone_folder})
+        return RUN_PATH.format_map(self.wildcards)
 
     @property
     def backbone_folder(self) -> str:
@@ -113,7 +118,7 @@ def record_of(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of a study, relative to the working directory; a run is a key or a pattern of its path.
+    """Paths of a study, relative to the working directory.
 
     The name of a result's folder ends in the first digits of its fingerprint.
     """
@@ -125,21 +130,13 @@ class Layout:
         """Folder of a prepared data set or shift family."""
         return f"{self.results}/data/{dataset}-{fingerprint[:ID_LENGTH]}"
 
-    def run(self, run: RunKey | str) -> str:
+    def run(self, run: RunKey) -> str:
         """Folder of all results of a run, shared by all studies."""
-        return f"{self.results}/runs/{run if isinstance(run, str) else run.path}"
-
-    def result(self, run: RunKey | str, job: str, fingerprint: str) -> str:
-        """Folder of the result of a run's job: ``train``, ``predict``, ``calibrate``, a probe."""
-        return f"{self.run(run)}/{job}-{fingerprint[:ID_LENGTH]}"
+        return f"{self.results}/runs/{run.path}"
 
     def plugins(self, name: str) -> str:
         """A copy of plugins, from which jobs of all studies import them."""
         return f"{self.results}/{PLUGINS}/{name}"
-
-    def log(self, job: str, about: str, fingerprint: str) -> str:
-        """Log of a job; ``about`` is a run, or a data set or shift family."""
-        return f"{self.results}/logs/{job}/{about}-{fingerprint[:ID_LENGTH]}.log"
 
     def summary_record(self, name: str, fingerprint: str) -> str:
         """Record of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
