@@ -162,9 +162,7 @@ def averaged_alone(scores, hit):
         ("bbq_ova", {}, averaged_alone),
     ],
 )
-def test_one_vs_all_maps_are_those_of_each_class_alone_and_an_absent_class_keeps_its_probability(
-    problem, id, options, alone
-):
+def test_one_vs_all_maps_are_those_of_classes_and_absent_classes_stay(problem, id, options, alone):
     for data, n_absent in ((problem, 0), (problem.rows(problem.labels != 2), 1)):
         expected = softmax(check_logits(data.logits))
         for k in np.unique(data.labels):

@@ -179,7 +179,7 @@ def test_indicators_of_a_row_that_can_be_computed_by_hand():
 @pytest.mark.parametrize(
     "options", [{"indicator": i} for i in INDICATORS] + [{"objective": o} for o in OBJECTIVES]
 )
-def test_every_form_improves_on_one_temperature_keeps_the_top_class_and_survives_a_file(
+def test_every_form_improves_keeps_the_class_and_survives_files(
     problem, held_out, options, tmp_path
 ):
     calibrator = problem.fit("smart", max_epochs=150, **options)

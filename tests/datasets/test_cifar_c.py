@@ -33,9 +33,7 @@ def write(tmp_path, monkeypatch, arrays, labels):
     expect(monkeypatch, Cifar10C, [write_tar(tmp_path / "CIFAR-10-C.tar", members, "w")])
 
 
-def test_rows_go_by_corruption_and_severity_and_an_unpacked_folder_stands_for_the_archive(
-    tmp_path, monkeypatch, arrays, base, refuses
-):
+def test_rows_go_by_shift_and_severity_also_unpacked(tmp_path, monkeypatch, arrays, base, refuses):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
     archive = Cifar10C().build(tmp_path, base)
     with tarfile.open(tmp_path / "CIFAR-10-C.tar") as tar:

@@ -306,9 +306,7 @@ def test_preparing_twice_gives_equal_bytes_with_any_threads_and_no_scratch(kind,
     assert len(first) == 7
 
 
-def test_a_decompression_bomb_and_a_picture_that_scaling_would_blow_up_are_refused(
-    refuses, files, tmp_path, monkeypatch
-):
+def test_pictures_that_are_or_would_be_too_large_are_refused(refuses, files, tmp_path, monkeypatch):
     wide = encoded(np.zeros((1, 20_000), np.uint8))
     message = "wide.png has 20000 x 1 pixels, which would be scaled to 81920000 x 4096; crop it"
     with refuses(DataError, message):

@@ -21,9 +21,7 @@ CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
 
 
 class Server:
-    """Serves CONTENT at every path; ``plan`` is a list of functions, one for each request, the last
-    one stays.
-    """
+    """Serves CONTENT at every path; ``plan`` has a function a request, of which the last stays."""
 
     def __init__(self):
         self.requests, self.plan = [], [whole]

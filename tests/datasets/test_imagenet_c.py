@@ -148,9 +148,7 @@ def test_many_pictures_stay_encoded_with_the_same_pixels(root, monkeypatch, cond
         open_prepared(root / "out").verify()
 
 
-def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(
-    root, monkeypatch, conditions, refuses
-):
+def test_a_damaged_picture_is_named_if_it_stays_encoded(root, monkeypatch, conditions, refuses):
     unpack(root, monkeypatch, conditions, {})
     path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
     path.write_bytes(path.read_bytes()[:-200])

@@ -194,9 +194,7 @@ def test_mistakes_in_variants_are_refused(refuses, variant, parts):
     ],
     ids=["class", "no picture", "missing"],
 )
-def test_an_archive_of_another_content_is_refused(
-    tmp_path, monkeypatch, members, name, content, message
-):
+def test_another_content_is_refused(tmp_path, monkeypatch, members, name, content, message):
     del members[f"{ROOT}/{name}"]
     write(tmp_path, monkeypatch, members | ({f"{ROOT}/{name}": content} if content else {}))
     with pytest.raises(DataError, match=message):

@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 
 def with_confidence(confidence, correct, n_classes=20):
-    """Probabilities with these confidences, always for class 0, and labels that make them right (1)
-    or wrong (0).
-    """
+    """Probabilities with these confidences for class 0, and labels that are right or wrong."""
     confidence, correct = np.asarray(confidence, dtype=float), np.asarray(correct)
     rest = (1 - confidence) / (n_classes - 1)
     probs = np.column_stack([confidence, np.repeat(rest[:, None], n_classes - 1, axis=1)])

@@ -118,9 +118,7 @@ def test_interrupted_runs_end_with_the_same_bytes(procedure, options, loss, trai
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
-def test_a_training_reads_no_memory_that_was_never_written(
-    procedure, options, trainer_of, monkeypatch
-):
+def test_a_training_reads_no_memory_never_written(procedure, options, trainer_of, monkeypatch):
     """So jobs do without torch's filling of new tensors; with it, such memory is NaN."""
     unfilled = undisturbed(trainer_of, procedure, options)
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)

@@ -80,7 +80,7 @@ def split():
     ("augmented", "cached", "once"),
     [(False, False, True), (True, False, False), (True, True, True)],
 )
-def test_features_are_computed_once_where_that_changes_nothing_or_is_asked_for(
+def test_features_are_computed_once_if_equal_or_asked_for(
     first_stage, split, augmented, cached, once
 ):
     procedure, model = second_stage(first_stage, cached=cached)

@@ -119,7 +119,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
         source_digest(tmp_path, "x")
 
 
-def test_without_a_data_root_paths_are_relative_to_the_working_directory_and_the_line_is_named(
+def test_without_a_data_root_paths_are_relative_and_the_line_is_named(
     tmp_path, monkeypatch, refuses
 ):
     monkeypatch.chdir(tmp_path)

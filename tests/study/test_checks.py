@@ -452,9 +452,7 @@ class TestExternal:
             (60, {"kind": "probabilities"}, {}, "test.npz should contain probabilities, but row"),
         ],
     )
-    def test_files_are_read_before_any_job(
-        self, tmp_path, home, refuses, rows, entry, statistics, parts
-    ):
+    def test_files_are_read_first(self, tmp_path, home, refuses, rows, entry, statistics, parts):
         def study(entry, statistics):
             files = {"data_root": str(tmp_path), "external": {"a": {**PAIR, **entry}}}
             check_all(Study({"study": "s", "statistics": statistics, **files}, home))

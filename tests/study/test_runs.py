@@ -79,9 +79,7 @@ HERE, THIS = override({"dataset": "digits"}, margin=3), override({"method": "mbl
         ("acls", PLACE, [HERE], 3.0),
     ],
 )
-def test_defaults_yield_to_the_data_set_then_to_the_variant_then_to_overrides_the_last_first(
-    method, place, overrides, margin
-):
+def test_defaults_yield_to_data_set_variant_and_overrides_in_turn(method, place, overrides, margin):
     usual, changed = (
         resolve(method, place, VARIANTS).loss_options,
         resolve(method, place, VARIANTS, overrides),

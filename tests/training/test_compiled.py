@@ -17,9 +17,7 @@ SETTINGS = {**BATCHES, "compile": True}
 CUDA = torch.device("cuda")
 
 
-def test_training_alone_calls_what_was_compiled_and_only_with_whole_batches(
-    make_spec, prepared, monkeypatch, tmp_path
-):
+def test_training_alone_is_compiled_for_whole_batches(make_spec, prepared, monkeypatch, tmp_path):
     calls = []
 
     def stand_in(function, **options):

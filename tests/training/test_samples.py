@@ -105,7 +105,7 @@ class TestStage:
         monkeypatch.setattr(type(prepared), "digest", "0123")  # it is in no folder
         return lambda spec: stage.train(spec, tmp_path / "data", tmp_path / "run", device="cpu")
 
-    def test_publishes_the_file_of_a_method_that_has_it_and_removes_that_of_an_earlier_run(
+    def test_publishes_the_file_of_a_method_and_removes_older_ones(
         self, train, make_spec, tmp_path
     ):
         train(make_spec("fedlas_ls"))

@@ -111,9 +111,7 @@ def test_another_seed_is_another_run(make_spec, prepared, tmp_path):
 
 
 @pytest.mark.parametrize("procedure", ["standard", "balcal"])
-def test_streamed_images_give_the_same_bits_also_after_an_interruption(
-    procedure, make_spec, prepared, tmp_path, monkeypatch
-):
+def test_streamed_images_give_the_same_bits(procedure, make_spec, prepared, tmp_path, monkeypatch):
     spec = make_spec("ce", procedure, crop_size=6)
     resident = run(spec, prepared, tmp_path / "resident")
     monkeypatch.setattr(network, "HELD_SHARE", 0)
