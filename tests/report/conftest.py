@@ -424,6 +424,7 @@ def ablation(make) -> Written:
     use = {"question": "Are validation data of use?", "method": "adafocal", "against": "ce"}
     return make(
         methods=("ce", "ls", "adafocal", *INDICATORS),
+        seeds=(0, 1),
         **UNSHIFTED,
         calibrators=("none", "iso", "ts"),
         comparisons=(gain, use),
