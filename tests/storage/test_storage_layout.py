@@ -11,8 +11,6 @@ def test_paths_of_the_file_contract():
     assert logits_files(["best"], ["ood/photos"])[-1] == "logits/best/ood/photos.parquet"
     assert layout.data("digits_c", "0123456789abcdef") == "results/data/digits_c-0123456789"
     assert layout.file("metrics.parquet") == "results/study/metrics.parquet"
-    record = layout.summary_record("tables", "0123456789abcdef")
-    assert record == "results/study/.calgrid/tables-0123456789.json"
 
 
 def test_a_run_lies_five_folders_deep_whatever_its_backbone():

@@ -70,16 +70,16 @@ KINDS: dict[str, Kind] = {}
 
 
 def kind(
-    name: str, need: Need, large: Need | None = None, module: str = "", **facts: Any
+    name: str, need: Need, large: Need | None = None, **facts: Any
 ) -> Callable[[Planner], Planner]:
     """Declare a kind of job, which the decorated method plans; ``facts``: further attributes of
     :class:`Kind`.
     """
     defaults = {
+        "module": f"calgrid.jobs.{name}",
         "place": f"runs/{RUN_PATH}/{Path(facts.get('record', '')).stem}",
         "log": f"{name}/{RUN_PATH}",
         "rule": name,
     }
-    module = module or f"calgrid.jobs.{name}"
-    KINDS[name] = Kind(name, need, large or need, module, **{**defaults, **facts})
+    KINDS[name] = Kind(name, need, large or need, **{**defaults, **facts})
     return lambda planner: planner

@@ -25,6 +25,7 @@ from calgrid.storage.layout import (
     MANIFEST,
     OOD_GROUPS,
     OOD_PREFIX,
+    PLUGINS,
     PROBE_TABLE,
     RUN_PATH,
     SPLITS,
@@ -343,7 +344,7 @@ class Plan:
         "import",
         Need(2100, 30),
         Need(8000, 30),
-        "calgrid.jobs.import_logits",
+        module="calgrid.jobs.import_logits",
         record=PREDICT,
         removable=LOGITS,
         rule="import_external",
@@ -639,7 +640,8 @@ class Plan:
     @property
     def path(self) -> str:
         """The file of the plan, in the folder of the study."""
-        return self.study.layout.summary_record("plan", self.manifest()["fingerprint"])
+        id = self.manifest()["fingerprint"][:ID_LENGTH]
+        return self.study.layout.file(f"{HIDDEN}/plan-{id}.json")
 
     def file(self) -> PlanFile:
         """Content of the plan file, from which a job reads what it is to do and to read."""
@@ -674,7 +676,8 @@ class Plan:
         """The copy of plugins from which a job with this code imports; '' without plugins."""
         if not plugins.in_use():
             return ""
-        return self.study.layout.plugins(copies.name_of(fingerprint.modules_of(code)))
+        name = copies.name_of(fingerprint.modules_of(code))
+        return f"{self.study.layout.results}/{PLUGINS}/{name}"
 
     def copy_plugins(self) -> None:
         """Copy what jobs import from plugins; StateError if it was edited since it was planned."""

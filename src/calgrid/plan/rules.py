@@ -122,8 +122,7 @@ class Jobs:
         study = self.plan.study
         fields: dict[str, set[str]] = {"probe": set(), "image_set": {*study.image_sets()}}
         for name in RunKey._fields:
-            fields[name] = {str(getattr(key, name)) for key in study.runs}
-        fields["backbone"] = {key.backbone_folder for key in study.runs}
+            fields[name] = {str(key.wildcards[name]) for key in study.runs}
         for evaluation in study.evaluations.values():
             fields["probe"].update(evaluation.probes)
         constraints = {name: alternatives(values) for name, values in fields.items()}

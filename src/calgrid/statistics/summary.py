@@ -36,7 +36,7 @@ class Asked:
     @classmethod
     def of(cls, statistics: Mapping[str, Any]) -> Self:
         """What a configuration asks; its other keys are options of scores."""
-        names = {field.name for field in fields(cls)} & statistics.keys()
+        names = [field.name for field in fields(cls) if field.name in statistics]
         return cls(**{name: statistics[name] for name in names})
 
 

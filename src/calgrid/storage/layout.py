@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid.storage.records import HIDDEN, PREPARE
+from calgrid.storage.records import PREPARE
 
 #: protocol and checkpoint of external logits
 EXTERNAL = "external"
@@ -32,7 +32,7 @@ MADE_FROM: Mapping[str, tuple[str, ...]] = {
 SUMMARIES = tuple(MADE_FROM)
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
-#: folder of copies of plugins, below that of results
+#: folder of copies of plugins, from which jobs of all studies import them, below that of results
 PLUGINS = ".plugins"
 #: facts of a prepared data set in its folder
 MANIFEST = "manifest.json"
@@ -55,21 +55,16 @@ class RunKey(NamedTuple):
 
     @property
     def wildcards(self) -> dict[str, Any]:
-        """Wildcards of the rules, which :func:`run_key` reads."""
-        return {**self._asdict(), "backbone": self.backbone_folder}
+        """Wildcards of the rules, with ``timm+resnet50`` for ``timm/resnet50``.
+
+        Identifiers of backbones never contain a plus, so :func:`run_key` inverts this.
+        """
+        return {**self._asdict(), "backbone": self.backbone.replace("/", "+")}
 
     @property
     def path(self) -> str:
         """Path of the run below the folder of runs, always five levels."""
         return RUN_PATH.format_map(self.wildcards)
-
-    @property
-    def backbone_folder(self) -> str:
-        """Name of the backbone in paths and wildcards: ``timm+resnet50`` for ``timm/resnet50``.
-
-        Identifiers of backbones never contain a plus, so :func:`run_key` inverts this.
-        """
-        return self.backbone.replace("/", "+")
 
 
 def sharing_rows(key: RunKey, split: str) -> tuple[object, ...]:
@@ -133,16 +128,6 @@ class Layout:
     def run(self, run: RunKey) -> str:
         """Folder of all results of a run, shared by all studies."""
         return f"{self.results}/runs/{run.path}"
-
-    def plugins(self, name: str) -> str:
-        """A copy of plugins, from which jobs of all studies import them."""
-        return f"{self.results}/{PLUGINS}/{name}"
-
-    def summary_record(self, name: str, fingerprint: str) -> str:
-        """Record of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
-        ``report``.
-        """
-        return self.file(f"{HIDDEN}/{name}-{fingerprint[:ID_LENGTH]}.json")
 
     def file(self, name: str) -> str:
         """File or folder of the study."""

@@ -21,11 +21,6 @@ def paper_folder(home: Path, name: str) -> Path:
     return home / "config" / "papers" / name
 
 
-def paper_names(home: Path) -> list[str]:
-    """Names of all papers, in alphabetical order."""
-    return sorted(path.parent.name for path in paper_folder(home, "").glob(f"*/{PUBLISHED}"))
-
-
 def own_protocols(home: Path, name: str, config: Config) -> list[str]:
     """Protocols of the ``study.yaml`` of a paper that share tables as there, if a configuration
     defines all names as that file does, else none: their runs are those of the paper's study,

@@ -17,7 +17,7 @@ from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.external import Entry, check_calibrators, runs_of
 from calgrid.study.focal_calibration import checkpoint_file
 from calgrid.study.model import Config, Ensembles, Grid
-from calgrid.study.papers import paper_names
+from calgrid.study.papers import PUBLISHED, paper_folder
 from calgrid.study.protocols import (
     FOCAL_CALIBRATION,
     ProtocolCatalog,
@@ -75,7 +75,8 @@ class Study:
         self.calibrators = CalibratorCatalog(self.config.calibrators)
         self.probes = ComponentCatalog("probe", self.config.probes)
         checks.check_folders(self.config)
-        check_ids("paper", self.config.papers, paper_names(self.home), "papers")
+        papers = [path.parent.name for path in paper_folder(self.home, "").glob(f"*/{PUBLISHED}")]
+        check_ids("paper", self.config.papers, sorted(papers), "papers")
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(self.config.overrides):
