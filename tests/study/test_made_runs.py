@@ -126,7 +126,9 @@ def test_calibrators_that_need_features_are_refused_for_logits_without_them(firs
 
 def test_subsets_need_validation_rows_that_may_all_be_used(monkeypatch, refuses):
     key = RunKey("p", "faces", "resnet8", "ce", 1)
-    made = external.MadeRun(key=key, disjoint_validation=True, files={"val": "v", "test": "t"})
+    made = external.ExternalRun(
+        key=key, disjoint_validation=True, root=Path(), external={"val": "v", "test": "t"}
+    )
     monkeypatch.setattr(external, "made_run", lambda *_: made)
     layout = Layout("results", "second")
     entry = {"run": {"study": "first"}}

@@ -4,8 +4,8 @@ All functions raise ConfigError.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from calgrid.storage.records import PREDICT, Record, read_record
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
 from calgrid.study.checks import check_file
 from calgrid.study.model import Bank, CalArena, External, NamedRun, OfStudy, Sampled
-from calgrid.study.runs import ExternalRun, Predicted
+from calgrid.study.runs import ExternalRun
 
 if TYPE_CHECKING:
     from calgrid.logits.bank import BankRun
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 #: keys of an entry that set its evaluation
 EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 Entry = Bank | CalArena | External | OfStudy
-
-
-@dataclass(frozen=True, kw_only=True)
-class MadeRun(Predicted):
-    """A finished run of a study; ``files`` are ``val``, ``test`` and, if it is there, ``head`` of a
-    tested checkpoint, below the folder of all results.
-    """
-
-    files: Mapping[str, str]
 
 
 def check_calibrators(
@@ -90,19 +81,13 @@ def _of_study(name: str, entry: OfStudy, layout: Layout, where: str) -> list[Ext
         dataset=entry.dataset or made.key.dataset,
         method=entry.method or made.key.method,
     )
-    run = ExternalRun(
-        key=key,
-        disjoint_validation=made.disjoint_validation,
-        sees_validation=made.sees_validation,
-        draws_validation=made.draws_validation,
-        root=Path(layout.results),
-        external={"name": name, **made.files, "kind": "logits", **_shown(key)},
-    )
-    return _subsets(entry, run)
+    options = {"name": name, **made.external, "kind": "logits", **_shown(key)}
+    return _subsets(entry, replace(made, key=key, external=options))
 
 
-def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
-    """The only run that has all the names, by the newest plan of its study.
+def made_run(asked: NamedRun, layout: Layout, where: str) -> ExternalRun:
+    """The only run that has all the names, by the newest plan of its study; ``external`` has the
+    files ``val``, ``test`` and, if it is there, ``head`` of a tested checkpoint.
 
     Raises
     ------
@@ -131,13 +116,13 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
     files = {split: f"{folder}/{logits_file(checkpoint, split)}" for split in SPLITS}
     if head_file(checkpoint) in made:
         files["head"] = f"{folder}/{head_file(checkpoint)}"
-    return MadeRun(
+    return ExternalRun(
         key=key,
-        checkpoints=(checkpoint,),
         disjoint_validation=plan["jobs"][run["calibrate"]]["disjoint_validation"],
         sees_validation=run["sees_validation"],
         draws_validation=run["draws_validation"],
-        files=files,
+        root=Path(layout.results),
+        external=files,
     )
 
 
