@@ -13,9 +13,11 @@ import pytest
 
 from calgrid import __version__
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.aggregate import _collect_costs, aggregate
+from calgrid.jobs.aggregate import _collect_costs
+from calgrid.jobs.aggregate import run as aggregate
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.call import Call
 from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.schema import (
     METRIC_COLUMNS,
@@ -87,7 +89,7 @@ def write_calibration_record(folder, files, fits=()):
 
 def aggregated(manifest, study, threads=1):
     """Aggregate into the folder of a study."""
-    aggregate(manifest, record_of(study), threads)
+    aggregate(Call(manifest, record_of(study), threads=threads))
 
 
 def record_of(study):
@@ -355,15 +357,16 @@ def test_metrics_with_a_row_twice_or_without_rows_are_refused(study, kept, kind,
 MANY = """
 import re, sys
 from pathlib import Path
-from calgrid.jobs.aggregate import aggregate
+from calgrid.jobs.aggregate import run
 from calgrid.storage.atomic import read_json
+from calgrid.storage.call import Call
 
 def peak_mb():
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\\s+([0-9]+)", status)[1]) / 1024
 
 before = peak_mb()
-aggregate(read_json(Path(sys.argv[1])), Path(sys.argv[2]))
+run(Call(read_json(Path(sys.argv[1])), Path(sys.argv[2])))
 print(peak_mb() - before)
 """
 

@@ -20,7 +20,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
 from calgrid.cli.study_of import read_study
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.jobs.aggregate import aggregate
+from calgrid.jobs.aggregate import run as aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.jobs.import_logits import import_run
@@ -69,7 +69,7 @@ def run_study(home, name, external, **configuration):
         reads = tuple(member / PREDICT for member in members)
         run_ensemble(Call(plan.ensemble(key).spec, predicted, reads))
         calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
-    aggregate(plan.manifest(), Path(plan.stage("aggregate").result))
+    aggregate(Call(plan.manifest(), Path(plan.stage("aggregate").result)))
     later_stages(Path(study.layout.file("")))
     return plan
 

@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator
-from calgrid.jobs.aggregate import aggregate
+from calgrid.jobs.aggregate import run as aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.papers.tables import write_tables
 from calgrid.report.figures import FORMATS
 from calgrid.report.study import StudyData
 from calgrid.report.tables import TABLES
+from calgrid.storage.call import Call
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import FILES, listed, write_record
@@ -173,7 +174,7 @@ def make_study(root: Path, recipe: Recipe) -> Written:
         "fingerprint": "f" * 16,
     }
     record = root / "study/.calgrid/aggregate-0.json"
-    aggregate(manifest, record)
+    aggregate(Call(manifest, record))
     record.unlink()  # tests change files of a study, of which it has the checksums
     return Written(root / "study", manifest)
 

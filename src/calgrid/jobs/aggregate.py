@@ -28,7 +28,7 @@ from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
 from calgrid.storage.call import Call
-from calgrid.storage.inputs import NOTHING, Inputs, listing
+from calgrid.storage.inputs import listing
 from calgrid.storage.layout import (
     MANIFEST,
     PROBE_TABLE,
@@ -78,22 +78,21 @@ Fit = tuple[str, ...]
 Reader = Callable[[ManifestRun], Iterable[Table]]
 
 
-def aggregate(
-    manifest: Manifest, record: Path, threads: int = 1, *, given: Inputs = NOTHING
-) -> None:
-    """Collect the results of all runs of a study in its folder; ``record`` is below that folder.
+def run(call: Call) -> None:
+    """Collect the results of all runs of a study in its folder.
 
     Raises
     ------
     DataError : results of a run are missing or damaged.
     StateError : they are of another configuration, code version or run.
     """
+    manifest: Manifest = call.spec
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         _check_rows_of_banks(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
-        with processes(threads) as in_processes:
+        with processes(call.threads) as in_processes:
             n_metrics = _collect_metrics(manifest, folder, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
             n_summary = write_summaries(manifest, folder, in_processes)
@@ -114,7 +113,7 @@ def aggregate(
             continue
         if digest := listing(folder).get(name):
             read[folder] = {name: digest}
-    replace_files(record, (*schema.STUDY_FILES, *smart.FILES), produce, given.of(read))
+    replace_files(call.out, (*schema.STUDY_FILES, *smart.FILES), produce, call.given.of(read))
 
 
 def _record(folder: str, name: str) -> Record:
@@ -410,8 +409,3 @@ def _facts(run: ManifestRun) -> Row:
         for content, names in ((record.get("spec", {}), FACTS), (record, RECORDED)):
             facts.update((name, content[name]) for name in names if name in content)
     return facts
-
-
-def run(call: Call) -> None:
-    """Collect the metrics of a study."""
-    aggregate(call.spec, call.out, call.threads, given=call.given)
