@@ -84,14 +84,16 @@ class Run:
         return json.loads(lock.read_text())["pid"]
 
     def requeued(self, job, writer):
-        """Wait until SLURM has put the job back into its queue and its process has ended.
-
-        A process can outlive its job, and the state that it then saves would pass for that of the
-        next start.
-        """
+        """Wait until SLURM has put the job back into its queue and its process has ended."""
         wait_for(
             lambda: self.cluster.job(job)["Restarts"] != "0", f"the requeueing of {self.method}"
         )
+        self.ended(writer)
+
+    def ended(self, writer):
+        """Wait for the end of a process, which can outlive its job: the state that it then saves
+        would pass for that of the next start.
+        """
         wait_for(
             lambda: not _process_start(writer), f"the end of process {writer} of {self.method}"
         )
@@ -106,6 +108,15 @@ class Run:
     def record(self):
         (record,) = self.folder.glob("train-*/train.json")
         return json.loads(record.read_text())
+
+
+def cancel(cluster, run):
+    """``scancel``: the job fails, Snakemake tries again."""
+    with run.held() as job:
+        writer = run.writer()
+        cluster.command("scancel", job["JobId"])
+    wait_for(lambda: cluster.job(job)["JobState"] == "CANCELLED", "the cancelled job")
+    run.ended(writer)
 
 
 def warn(cluster, run):
@@ -174,6 +185,7 @@ def finished(cluster, planned):
 
     with ThreadPoolExecutor() as pool:
         disturbed = pool.submit(disturb_mbls)
+        cancel(cluster, ce)
         lose_node(cluster, ce)
         warn(cluster, ce)
         # the controller dies while jobs of its own run; a second one is called at once
