@@ -19,7 +19,6 @@ from calgrid.report.table import (
 from calgrid.storage.schema import SETTING
 
 TITLES = {
-    "train": "training",
     "predict": "prediction",
     "calibrate": "fits of calibrators",
     "probe": "probes",
@@ -42,7 +41,7 @@ RUN_COLUMNS: Columns = {
 
 
 def costs(data: StudyData) -> Table | None:
-    """Seconds and peak memory by method and stage, and the ratio to the baseline."""
+    """Seconds and peak memory by method and stage after training, and the ratio to the baseline."""
     frame = _means(data)
     if frame.empty:
         return None
@@ -58,8 +57,7 @@ def costs(data: StudyData) -> Table | None:
         sections.append(section(heading, rows, shown))
     caption = (
         f"{captions.SECONDS} {captions.over_seeds(frame)} Peak memory is "
-        "that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage "
-        "exclude its first stage, which the table of training time includes. The ratio is to "
+        "that of the GPU's allocator, or of the whole process on a CPU. The ratio is to "
         f"{data.baseline}, for the same stage and calibrator or probe; compare only runs on the "
         "same device."
     )
@@ -135,6 +133,7 @@ def training_time(data: StudyData) -> Table | None:
         f"Ratio to {data.baseline}": _ratio,
         "Epochs": lambda row: words(_epochs(row) or text.NOTHING),
         "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
+        "Parameters": lambda row: whole(row["parameters"]),
         "Device": lambda row: words(row["device_name"]),
     }
     sections = []
@@ -154,7 +153,7 @@ def totals(data: StudyData) -> pd.DataFrame:
     costs = data.costs[data.costs["stage"].isin(TRAINING)]
     if costs.empty:
         return pd.DataFrame(columns=[*RUNS, "seconds", "ratio_to_baseline"])
-    costs = costs.assign(**costs[["seconds", "peak_memory_mb", "epochs"]].apply(pd.to_numeric))
+    costs = costs.assign(**costs[NUMBERS].apply(pd.to_numeric))
     runs = costs.pivot_table(
         index=[*RUNS, "seed"],
         columns="stage",
@@ -173,6 +172,7 @@ def totals(data: StudyData) -> pd.DataFrame:
         seconds_std=grouped["seconds"].std(),
         n_seeds=grouped.size(),
         peak_memory_mb=others["peak_memory_mb"].max(),
+        parameters=others["parameters"].max(),
         device_name=others["device_name"].agg(text.distinct),
         first_stage=first_stages["item"].first(),
     )
