@@ -10,6 +10,7 @@ Everything is written to temporary folders, which are removed.
 """
 
 import argparse
+import itertools
 import os
 import resource
 import statistics
@@ -65,7 +66,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
 def page(figures: dict[str, Any]) -> str:
     """The page of the figures."""
-    machines = dict.fromkeys(figures["conditions"], ",.4g")
+    measured_on = itertools.chain(*figures["figures"].values())
+    machines = dict.fromkeys(measured_on, ",.4g")
     return f"""# Speed
 
     make bench        # BENCH_ARGS="--only NAME ...": {", ".join(MEASUREMENTS)}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
-from calgrid.plan.plan import Plan
+from calgrid.plan.plan import KINDS, Plan
 from calgrid.storage.layout import SUMMARIES
 from calgrid.study.study import Study
 
@@ -324,6 +324,7 @@ def _moved_names(package):
     """
     named = {"calgrid.plan.plan", "calgrid.study.study"}  # in PROGRAM
     named |= {f"calgrid.components.{name}" for name in ("fingerprint", "plugins")}
+    named |= {each.module for each in KINDS.values()}  # by default that of the kind's name
     for path in [*package.rglob("*.py"), *package.rglob("*.yaml")]:
         text = path.read_text(encoding="utf-8")
         for line in text.splitlines():
