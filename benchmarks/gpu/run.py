@@ -23,6 +23,7 @@ from pathlib import Path
 from kit import Figures, Piece, environment, keep
 
 from calgrid import forkserver
+from calgrid.plan.plan import KINDS
 
 #: modules with ``waves``
 PARTS = ("checks", "speed", "recipe", "grid", "several")
@@ -46,7 +47,7 @@ def main() -> None:
     options.out, options.work = options.out.absolute(), options.work.absolute()
     os.environ.update(environment())
     PIECES.set_forkserver_preload(PRELOADED)
-    forkserver.start()
+    forkserver.start({name: kind.module for name, kind in KINDS.items()})
     failed = [part for part in options.parts or PARTS if not Part(part, options).run()]
     raise SystemExit(bool(failed))
 
