@@ -85,8 +85,8 @@ def page(figures: dict[str, Any]) -> str:
 - Imports: PyTorch is 1.6 to 1.9 s of them, pandas 0.3 s. Jobs of one machine share them.
 - Commands: those of commit 822f8287 (before) and of the present code in turn, medians of three, on
   files of logits in Parquet.
-- All of `.ci/run` took 1,100 s on the AMD EPYC (`make test` 342, `make demo` with style and
-  documentation 153, `make test-rest` 457).
+- All of `.ci/run` took 1,645 s on the AMD EPYC, 2026-11-29 (set-up with SLURM and browser 158,
+  `make test` 490, `make demo` with style and documentation 228, `make test-rest` 710).
 """
 
 
