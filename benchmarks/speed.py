@@ -54,6 +54,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     (under,) = pages.machine(*options.only).items()
     found: dict[str, Any] = {}
     compared = {}
+    if "commands" in options.only and options.old is None:
+        sys.exit("--only commands needs --old, the checkout to compare with.")
     for part in options.only:
         if part == "commands":
             compared = commands(options)

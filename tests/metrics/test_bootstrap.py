@@ -14,9 +14,9 @@ from calgrid.metrics import _chance, _estimators, binning, intervals
 from calgrid.metrics.classwise import ClasswiseBins
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
-PERCENTILE, BINOMIAL, CENTRED, UNBIASED = (
+PERCENTILE, SKEWED, BINOMIAL, CENTRED, UNBIASED = (
     tuple(metric.id for metric in LABELLED if metric.interval == kind)
-    for kind in ("percentile", "binomial", "centred", "unbiased")
+    for kind in ("percentile", "skewed", "binomial", "centred", "unbiased")
 )
 #: need errors
 SEPARATION = {"auroc_failure", "aupr_failure", "fpr95_failure"}
@@ -41,7 +41,7 @@ def weights(n, n_resamples, seed=0, stream=0):
 def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins):
     probs, labels = case
     found = metrics.resampled_metrics(probs, labels, n_resamples=7, seed=5, n_bins=n_bins)
-    kinds = (*PERCENTILE, *BINOMIAL, *CENTRED, *UNBIASED)
+    kinds = (*PERCENTILE, *SKEWED, *BINOMIAL, *CENTRED, *UNBIASED)
     assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce"))
     left_out = LINEAR | SEPARATION
     found = {
@@ -111,7 +111,7 @@ def test_percentile_intervals():
     case = calibrated(200)
     draws = metrics.resampled_metrics(*case, n_resamples=300)
     found = metrics.bootstrap(*case, n_resamples=300, level=0.8)
-    for name in {*PERCENTILE} - intervals.TOO_HIGH - intervals.SKEWED:
+    for name in {*PERCENTILE} - intervals.TOO_HIGH:
         assert found[name] == pytest.approx(intervals.quantiles(draws[name], [0.1, 0.9])), name
 
 
@@ -269,7 +269,7 @@ def test_paired_difference_is_narrower_than_the_interval_of_either_model():
 def test_a_model_does_not_differ_from_itself():
     probs, labels = calibrated(60)
     found = metrics.bootstrap_difference(probs, probs, labels, n_resamples=30)
-    assert set(found) >= {*PERCENTILE, *BINOMIAL, *CENTRED, *GUARDED, *DEBIASED, *UNBIASED}
+    assert set(found) >= {*PERCENTILE, *SKEWED, *BINOMIAL, *CENTRED, *GUARDED, *DEBIASED, *UNBIASED}
     assert {ends for ends in found.values() if not np.isnan(ends[0])} == {(0, 0)}
 
 

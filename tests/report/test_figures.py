@@ -324,19 +324,19 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
             assert 0.01 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
 
 
+FEDLAS = ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+
+
+def run_of(study, method, seed):
+    """The run of a study in one setting."""
+    runs = {(run["key"]["method"], run["key"]["seed"]): run for run in study.manifest["runs"]}
+    return runs[method, seed]
+
+
 def test_histories_are_those_of_the_runs_that_measured_what_is_shown(ablation):
     rows = collected(ablation, "gate")
-    assert list(rows["method"].unique()) == [
-        "fedlas_ls",
-        "fedlas_mbls",
-        "fedlas_ls_const",
-        "fedlas_ls_random",
-    ]
-    (run,) = (
-        r
-        for r in ablation.manifest["runs"]
-        if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_mbls", 1)
-    )
+    assert list(rows["method"].unique()) == FEDLAS
+    run = run_of(ablation, "fedlas_mbls", 1)
     history = pd.read_parquet(f"{run['train']}/history.parquet")
     own = rows[(rows["method"] == "fedlas_mbls") & (rows["seed"] == 1)]
     assert list(own["epoch"]) == [1, 2, 3, 4, 5, 6]
@@ -363,17 +363,8 @@ def test_saturation_is_of_the_last_sampled_epoch_of_methods_whose_indicator_is_t
 
 def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
     rows = fedlas.smoothing_curve_rows(*ablation.opened())
-    assert list(rows["method"].unique()) == [
-        "fedlas_ls",
-        "fedlas_mbls",
-        "fedlas_ls_const",
-        "fedlas_ls_random",
-    ]
-    (run,) = (
-        r
-        for r in ablation.manifest["runs"]
-        if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 1)
-    )
+    assert list(rows["method"].unique()) == FEDLAS
+    run = run_of(ablation, "fedlas_ls", 1)
     samples = pd.read_parquet(f"{run['train']}/samples.parquet").query("epoch == 4")
     own = rows[(rows["method"] == "fedlas_ls") & (rows["seed"] == 1)]
     strength = 2 * own["strength"] * expit(own["gate"] * own["beta"] * own["nci"])

@@ -148,6 +148,10 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     assert dict(shifted) == pytest.approx(
         dict(rows.groupby(["calibrator", "backbone"])["value"].mean())
     )
+    found = kind.content.collect(several, several.groups[0])
+    figure = errors.draw_backbone_bars(FigureData(several, several.groups[0], found))
+    shades = {patch.get_facecolor() for patch in figure.axes[0].patches}
+    assert len(shades) == found["calibrator"].nunique() > 1
 
 
 @pytest.fixture(scope="module")

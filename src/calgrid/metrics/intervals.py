@@ -9,9 +9,11 @@ resampled values and m their mean:
 ``percentile`` [q_low, q_high] : NLL, Brier score, failure prediction and out-of-distribution
 metrics; for two models, quantiles of the resampled differences. Resamples of the balanced accuracy
 and the macro AUROC have their change to first order.
-    A sample with few of the wrong confident predictions has both a low AURC and a small deviation s
-    of its resamples: for one model it is [v - z s, v exp(z s / v)]. Of 800 sets of 1,000 samples of
-    two classes, one rare, 8 % of the quantiles q_high were below the truth.
+``skewed`` [v - z s, v exp(z s / v)], s the standard deviation of the resampled values : AURC; for
+two models as ``percentile``.
+    A sample with few of the wrong confident predictions has both a low AURC and a small s: of 800
+    sets of 1,000 samples of two classes, one rare, 8 % of the quantiles q_high were below the
+    truth.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -134,8 +136,6 @@ SMOOTH_RESAMPLES = 200
 DECIDING_RESAMPLES = 200
 #: unbiased estimates of the square of a gap, whose root has the more symmetric distribution
 SQUARES = {"squared_ce", "nll_calibration"}
-#: metrics above 0 whose deviation grows with their value
-SKEWED = {"aurc"}
 #: metrics that are too high in a sample, and again in its resamples
 TOO_HIGH = {"aupr_failure"}
 #: fewer rows are warned of: chance alone gives them a large ECE
@@ -538,12 +538,12 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
             value = resamples.values[metric.id]
             excess = 2 * (float(np.nanmean(resamples.drawn[metric.id])) - value)
             low, high = min(low - excess, value), max(high - excess, value)
-        if metric.id in SKEWED and not math.isnan(low):
-            value, std = resamples.values[metric.id], float(np.nanstd(resamples.drawn[metric.id]))
-            low = value + std * float(special.ndtri(tails[0]))
-            high = value * math.exp(std / value * float(special.ndtri(tails[1])))
         # a change to first order may lead beyond the range
         return max(low, metric.bounds[0]), min(high, metric.bounds[1])
+    if metric.interval == "skewed":
+        return _log_normal_above(
+            resamples.values[metric.id], float(resamples.drawn[metric.id].std()), tails
+        )
     if metric.interval == "binomial":
         return _binomial(resamples.values[metric.id], resamples.n_samples, tails)
     estimate = resamples.values[metric.id]
@@ -574,7 +574,7 @@ def difference_interval(
     if metric.interval == "none":
         return NO_INTERVAL
     drawn = first.drawn[metric.id] - second.drawn[metric.id]
-    if metric.interval in ("percentile", "binomial"):
+    if metric.interval in ("percentile", "skewed", "binomial"):
         return _percentile(drawn, tails)
     difference = first.values[metric.id] - second.values[metric.id]
     if metric.interval == "centred":
@@ -614,6 +614,14 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     """Quantiles of the resamples in which the metric is defined."""
     drawn = drawn[~np.isnan(drawn)]
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
+
+
+def _log_normal_above(value: float, std: float, tails: tuple[float, float]) -> Interval:
+    """Ends of a ``skewed`` interval of a value above 0; NaN without resamples."""
+    if math.isnan(std):
+        return NO_INTERVAL
+    below, above = special.ndtri(np.array(tails))
+    return float(value + below * std), float(value * np.exp(above * std / value))
 
 
 def _binomial(share: float, n: int, tails: tuple[float, float]) -> Interval:

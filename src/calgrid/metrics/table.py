@@ -91,9 +91,9 @@ class Metric:
         or ``ood_network`` (by a score of logits or features, once a network).
     unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown as its
         root in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
-    interval : ``percentile``, ``binomial`` (of a share), ``centred``, ``guarded`` or ``unbiased``
-        (both need the noise of an estimator in ``_estimators``), or ``none``: see
-        :mod:`calgrid.metrics.intervals`.
+    interval : ``percentile``, ``skewed`` (above 0), ``binomial`` (of a share), ``centred``,
+        ``guarded`` or ``unbiased`` (both need the noise of an estimator in ``_estimators``), or
+        ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
     needs : what a set must have at least for an interval, and so for a verdict.
@@ -114,9 +114,9 @@ class Metric:
     lower_is_better: bool | None
     kind: Literal["labelled", "ood", "ood_network", "soft"]
     unit: Literal["fraction", "square", "nats", "score", "number"] = "fraction"
-    interval: Literal["percentile", "binomial", "centred", "guarded", "unbiased", "none"] = (
-        "percentile"
-    )
+    interval: Literal[
+        "percentile", "skewed", "binomial", "centred", "guarded", "unbiased", "none"
+    ] = "percentile"
     interval_of: str | None = None
     part_of: str | None = None
     needs: Counts = NOTHING
@@ -165,7 +165,7 @@ class Metric:
         if self.id in TOP_LABEL_ERRORS:
             return "squared_ce"
         ranks = self.lower_is_better is not None
-        decides = self.interval in ("percentile", "binomial", "unbiased")
+        decides = self.interval in ("percentile", "skewed", "binomial", "unbiased")
         return self.id if ranks and (decides or self.id in PRINTED_ERRORS) else ""
 
     @property
@@ -455,6 +455,7 @@ _ENTRIES = (
         "Geifman and El-Yaniv 2017",
         True,
         "labelled",
+        interval="skewed",
         needs=LIKELIHOOD,
     ),
     Metric(

@@ -170,9 +170,9 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str], known: Sequence[st
         x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
         mean, std, printed = text.shown(METRIC, part[["mean", "shown_std", "published"]].T)
         ax.bar(x, mean, width, linewidth=0.4, edgecolor="white", **_look(known, name))
-        known = ~np.isnan(std)
+        spread = ~np.isnan(std)
         low, high = (mean - std).clip(0), mean + std
-        ax.vlines(x[known], low[known], high[known], color="black", linewidth=1)
+        ax.vlines(x[spread], low[spread], high[spread], color="black", linewidth=1)
         ax.plot(x, printed, **PRINTED)
     ax.set_xticks(range(len(backbones)), list(map(_wrapped, backbones)))
     ax.set_xlim(-0.5, len(backbones) - 0.5)

@@ -79,10 +79,9 @@ def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
     if set(data.calibrators) == {UNCALIBRATED}:
         return None
-    several = len(data.methods) > 1
-    order = "Methods are sorted by their rank without calibration. "
-    if not several:
-        order = "Calibrators are sorted by their NLL. "
+    sorted_by = "Methods are sorted by their rank without calibration."
+    if len(data.methods) == 1:
+        sorted_by = "Calibrators are sorted by their NLL."
     return _of_calibrators(
         data,
         "calibrators",
@@ -91,7 +90,7 @@ def calibrators(data: StudyData) -> Table | None:
         lambda frame: (
             f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
             f"{captions.seeds(frame)}. {captions.spread(data, frame)} "
-            f"{order}{captions.BEST_CALIBRATOR} {captions.ties(frame)} {captions.NULL}"
+            f"{sorted_by} {captions.BEST_CALIBRATOR} {captions.ties(frame)} {captions.NULL}"
         ),
     )
 
