@@ -63,7 +63,7 @@ class Run:
             with contextlib.suppress(FileNotFoundError):  # it is replaced while we look
                 return job if any(state.stat().st_mtime > begin for state in states) else None
 
-        return wait_for(saved, f"a resume state of {self.method}\n{self.grid.log()}")
+        return wait_for(saved, f"a resume state of {self.method}")
 
     @contextlib.contextmanager
     def held(self):
@@ -142,6 +142,9 @@ def lose_node(cluster, run):
         writer, node = run.writer(), f"NodeName={job['NodeList']}"
         cluster.command("scontrol", "update", node, "State=DOWN", "Reason=test")
     run.requeued(job, writer)
+    # a node that still ends the job refuses to start it again: SLURM then holds the job for good
+    ending = ("pgrep", "--full", rf"slurmstepd: \[{job['JobId']}\.")
+    wait_for(lambda: cluster.try_command(*ending).returncode == 1, f"the last steps of {node}")
     cluster.command("scontrol", "update", node, "State=RESUME")
 
 
@@ -175,6 +178,15 @@ def planned(new_grid):
 def finished(cluster, planned):
     """The grid after all events."""
     grid, _ = planned
+    try:
+        go_through_all_events(cluster, grid)
+    except AssertionError:
+        print(grid.log(), cluster.logs(), *cluster.jobs(), sep="\n")
+        raise
+    return grid
+
+
+def go_through_all_events(cluster, grid):
     ce, mbls = (Run(grid, cluster, method) for method in METHODS)
     first = grid.start(*SITE, *SCORES, "--retries", "2", **OFTEN)
 
@@ -199,12 +211,11 @@ def finished(cluster, planned):
             wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
             assert f"SLURM job {orphan['JobId']}" in ce.log()
             assert cluster.job(orphan)["JobState"] == "RUNNING"
-    assert second.wait(timeout=900) == 0, grid.log() + cluster.logs()
+    assert second.wait(timeout=900) == 0
     assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], (
         "trained once, by the job that was left alone"
     )
     assert refusal in ce.log(), "what the second job said is kept beside what the first one said"
-    return grid
 
 
 def completed(cluster, rule):
