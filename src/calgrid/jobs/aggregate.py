@@ -188,7 +188,8 @@ def _read_metrics_of(statistics: Options, runs: Sequence[ManifestRun]) -> tuple[
     """Metrics of some runs, and their means over shifts in the order of the runs, with intervals if
     the study wants them.
     """
-    table = join([_read_metrics(run) for run in runs])
+    table = with_columns(join(map(_read_metrics, runs)), {"bins": statistics["bins"]})
+    table = table.select(list(schema.STUDY_METRIC_COLUMNS))
     read = functools.partial(_calibrated_file, schema.RESAMPLES, schema.RESAMPLE_COLUMNS)
     drawn = _tables_of(read, runs) if statistics["bootstrap"] else []
     resamples = join_any(drawn).to_pandas() if drawn else None

@@ -62,7 +62,7 @@ def _choice(data: StudyData, group: Group, found: Recipes) -> str:
     if chosen is not best:
         would = ""
         if chosen["verdict"] == verdicts.TIE:
-            would = f", one of {text.size('nll', chosen['detectable'])} would have been"
+            would = f" ({text.size('nll', chosen['detectable'])} would have been found)"
         said.append(
             f"The lowest NLL is that of {combined(data, best)}: this one is {_higher(chosen)}, but "
             f"no difference was found{would}."

@@ -245,18 +245,18 @@ def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> st
     return interval(metric, low, high)
 
 
-def interval(metric: str, low: float, high: float) -> str:
+def interval(metric: str, low: float, high: float, signed: bool = False) -> str:
     """Write an interval in brackets; empty if it is unknown."""
     if math.isnan(low):
         return ""
-    return f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
+    return f"[{format_metric(metric, low, signed)}, {format_metric(metric, high, signed)}]"
 
 
 def verdict(word: str, metric: str, detectable: float) -> str:
     """Write a verdict, a tie with the difference of ``metric`` that would have been found."""
     if word != TIE or math.isnan(detectable):
         return word
-    return f"no difference found; one of {size(metric, detectable)} would have been"
+    return f"no difference found ({size(metric, detectable)} would have been found)"
 
 
 def untested(metric: str, std_test: float) -> str:

@@ -41,7 +41,7 @@ PUBLISHED_UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1
 
 #: columns of the key of a run
 KEY_COLUMNS: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
-#: ``metrics.parquet`` of a run and of a study, one row per number
+#: ``metrics.parquet`` of a run, one row per number
 METRIC_COLUMNS: Columns = {
     **KEY_COLUMNS,
     **dict.fromkeys(("checkpoint", "calibrator", "fit_on"), "str"),
@@ -53,11 +53,13 @@ METRIC_COLUMNS: Columns = {
     "n_samples": "int32",
     "fingerprint": "str",
 }
+#: ``metrics.parquet`` of a study, with the number of bins of the calibration errors
+STUDY_METRIC_COLUMNS: Columns = {**METRIC_COLUMNS, "bins": "int64"}
 #: value of the column ``shift`` in means over corruptions
 MEAN_SHIFT = "mean"
 #: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all
 #: severities
-SHIFT_MEAN_COLUMNS: Columns = {**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"}
+SHIFT_MEAN_COLUMNS: Columns = {**STUDY_METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"}
 #: ``shift_summary.parquet``: the means of ``shift_means.parquet`` over seeds; ``n_shifts`` is the
 #: most of a calibrator
 SHIFT_SUMMARY_COLUMNS: Columns = {

@@ -113,7 +113,7 @@ def each_two(data: StudyData) -> Table | None:
         return (
             f"NLL (nats) of the method of a row minus that of the method of a column, on the "
             f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row "
-            "is better. Below: verdict and p-value after Holm's correction in the family of the "
+            f"is better. Below: {100 * data.level:g} % interval, verdict and p-value after Holm's correction in the family of the "
             f"pair (tests.parquet). Bold: better or worse. {captions.TESTED}"
         )
 
@@ -126,7 +126,8 @@ def _verdict(rows: pd.DataFrame) -> Cell:
     for row in rows.itertuples():
         difference = float(row.difference)
         said = text.format_metric(row.metric, difference, signed=True)
-        below = f"{row.verdict}, p {text.p_value(row.p_holm)}"
+        between = text.interval(row.metric, row.ci_low, row.ci_high, signed=True)
+        below = f"{between} {row.verdict}, p {text.p_value(row.p_holm)}"
         return Cell(said, below, row.verdict in FOUND, difference)
     return Cell(text.NOTHING)
 

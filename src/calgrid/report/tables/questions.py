@@ -122,7 +122,7 @@ def _answer(rows: pd.DataFrame) -> str:
         if row.verdict in FOUND:
             shown += f" {text.difference(row.metric, row.difference, row.ci_low, row.ci_high)}"
         elif row.verdict == TIE:
-            also = "" if cases[TIE] else " would have been"
+            also = "" if cases[TIE] else " would have been found"
             shown += f" ({text.size(row.metric, row.detectable)}{also})"
         elif row.verdict == NO_VERDICT and (why := text.untested(row.metric, row.std_test)):
             shown += f" ({why})"
@@ -134,10 +134,9 @@ def _answer(rows: pd.DataFrame) -> str:
 def _difference(row: pd.Series) -> Cell:
     metric, difference = row["metric"], float(row["difference"])
     std = text.format_metric(metric, row["std_seed"])
-    low = text.format_metric(metric, row["ci_low"], signed=True)
-    high = text.format_metric(metric, row["ci_high"], signed=True)
+    between = text.interval(metric, row["ci_low"], row["ci_high"], signed=True)
     deviation = "" if text.is_square(metric) else f"± {std} "
-    spread = f"{deviation}[{low}, {high}]" if row["n_seeds"] > 1 else ""
+    spread = deviation + between if row["n_seeds"] > 1 else ""
     found = row["verdict"] in FOUND and row["decided_by"] == metric
     if spread and row["decided_by"] == metric:
         spread += f" ({text.p_value(row['p_holm'])}; {text.p_value(row['p_seeds'])})"
