@@ -245,7 +245,7 @@ def test_the_report_answers_before_and_after_calibration(make):
     before, after = answer.split(" After ts, ")
     assert after.startswith("worse: NLL higher by 0.")
     for said in (before, after):
-        assert re.search(r"; no difference found in [^;]+ would have been found\)", said)
+        assert re.search(r"; no difference found in [^;]+ \(detectable: ", said)
     assert "p 0" not in answer
     assert "p <" not in answer
     frame = pd.read_csv(study.folder / "tables" / "tests.csv")

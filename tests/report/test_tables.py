@@ -106,7 +106,7 @@ def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary
             cell = row["NLL against ce"]
             difference, said = cell.split(" ", 1)
             assert difference == f"{nll['diff_vs_baseline']:+.4f}"
-            power = re.fullmatch(r"no difference found \((.+) nats would have been found\)", said)
+            power = re.fullmatch(r"no difference found; detectable: (.+) nats", said)
             assert (power is None) == (nll["verdict"] != "tie")
             if power is None:
                 assert said == nll["verdict"]
@@ -460,7 +460,7 @@ def test_the_answer_says_what_was_found_and_what_was_not():
     error = rows.iloc[:1].assign(metric="ece", decided_by="squared_ce")
     assert questions._answer(pd.concat([rows, error])) == (
         "better: NLL lower by 0.20 nats [0.07, 0.32]; worse: Root of squared CE higher by 5.0 % "
-        "[4.0, 6.0]; no difference found in Brier (0.012 would have been found); equivalent: Accuracy"
+        "[4.0, 6.0]; no difference found in Brier (detectable: 0.012); equivalent: Accuracy"
     )
     assert questions._answer(rows.assign(verdict="no verdict")) == "no verdict"
 

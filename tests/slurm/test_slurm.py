@@ -180,8 +180,8 @@ def finished(cluster, planned):
     grid, _ = planned
     try:
         go_through_all_events(cluster, grid)
-    except AssertionError:
-        print(grid.log(), cluster.logs(), *cluster.jobs(), sep="\n")
+    except AssertionError as error:
+        error.add_note("\n".join([grid.log(), cluster.logs(), *map(str, cluster.jobs())]))
         raise
     return grid
 

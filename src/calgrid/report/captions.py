@@ -43,7 +43,7 @@ TESTED = (
     "calibration error, which has none. better and worse: significant after Holm's correction; "
     "equivalent: the interval, corrected too, is within 0.5 points (accuracy and other shares), "
     "0.01 nats (NLL), 0.005 (Brier) or 1 % (root of squared CE); tie: no difference found, which "
-    "is no evidence of equality, with the one that would have been found with a power of 80 %; no "
+    "is no evidence of equality; detectable: the difference found with a power of 80 %; no "
     "verdict: not testable, as with one seed. Root of squared CE: of a difference of squares, with "
     "its sign."
 )

@@ -256,7 +256,7 @@ def verdict(word: str, metric: str, detectable: float) -> str:
     """Write a verdict, a tie with the difference of ``metric`` that would have been found."""
     if word != TIE or math.isnan(detectable):
         return word
-    return f"no difference found ({size(metric, detectable)} would have been found)"
+    return f"no difference found; detectable: {size(metric, detectable)}"
 
 
 def untested(metric: str, std_test: float) -> str:

@@ -113,8 +113,9 @@ def each_two(data: StudyData) -> Table | None:
         return (
             f"NLL (nats) of the method of a row minus that of the method of a column, on the "
             f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row "
-            f"is better. Below: {100 * data.level:g} % interval, verdict and p-value after Holm's correction in the family of the "
-            f"pair (tests.parquet). Bold: better or worse. {captions.TESTED}"
+            f"is better. Below: {100 * data.level:g} % interval, verdict and p-value after Holm's "
+            "correction in the family of the pair (tests.parquet). Bold: better or worse. "
+            f"{captions.TESTED}"
         )
 
     title = "Each method against each other"

@@ -111,7 +111,7 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
 
 def _answer(rows: pd.DataFrame) -> str:
     """Verdicts of all metrics that have their own in one phrase: differences with their intervals
-    first, then what was not found, and what would have been.
+    first, then ties with the difference that is detectable.
     """
     rows = rows[rows["metric"] == rows["decided_by"]]
     if (rows["verdict"] == NO_VERDICT).all():
@@ -122,8 +122,8 @@ def _answer(rows: pd.DataFrame) -> str:
         if row.verdict in FOUND:
             shown += f" {text.difference(row.metric, row.difference, row.ci_low, row.ci_high)}"
         elif row.verdict == TIE:
-            also = "" if cases[TIE] else " would have been found"
-            shown += f" ({text.size(row.metric, row.detectable)}{also})"
+            also = "" if cases[TIE] else "detectable: "
+            shown += f" ({also}{text.size(row.metric, row.detectable)})"
         elif row.verdict == NO_VERDICT and (why := text.untested(row.metric, row.std_test)):
             shown += f" ({why})"
         cases[row.verdict].append(shown)
