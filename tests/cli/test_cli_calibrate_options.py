@@ -8,6 +8,8 @@ from tests.cli.conftest import write
 
 from calgrid.calibrators import load_calibrator
 from calgrid.logits.ranking import usable
+from calgrid.logits.reading import share_rows
+from calgrid.storage.logits import Logits
 
 FAST = ("--bootstrap", 0)
 
@@ -81,6 +83,23 @@ def test_rows_that_score_their_own_fit_are_warned_of(calgrid, succeeds, files):
     again = succeeds(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
     assert again.err.count("\n") == 1
     assert "Warning: --fit and --apply share rows" in again.err
+
+
+def test_shared_rows_are_told_from_numbers_that_are_equal_by_rounding():
+    rng = np.random.default_rng(0)
+
+    def draw(decimals):
+        return rng.normal(size=(200, 2)).round(decimals).astype(np.float32)
+
+    def share(one, other):
+        zeros = np.zeros(200, np.int32)
+        return share_rows(*(Logits(np.arange(200), zeros, each) for each in (one, other)))
+
+    test, rounded = draw(6), draw(1)
+    assert not share(draw(6), test)
+    assert share(np.concatenate([draw(6)[:180], test[:20]]), test)
+    assert not share(draw(1), rounded)
+    assert share(rounded, rounded)
 
 
 def test_classes_without_a_row_in_the_fit_are_named(calgrid, data, files, tmp_path):

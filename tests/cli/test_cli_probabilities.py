@@ -42,6 +42,14 @@ def test_the_uncalibrated_column_is_that_of_the_array(calgrid, votes):
         assert line.split()[1] == cece
 
 
+def test_a_ranking_has_the_numbers_of_the_array(succeeds, votes):
+    path, shares, labels = votes
+    options = ("calibrate", "--calibrator", "none,ts", "--fit", path, "--json", *AS_GIVEN)
+    ranking = json.loads(succeeds(*options).out)["ranking"]
+    (bare,) = (entry["metrics"] for entry in ranking if entry["calibrator"] == "none")
+    assert {name: cell["value"] for name, cell in bare.items()} == evaluate(shares, labels)
+
+
 def test_a_calibrated_file_is_calibrated_again_by_its_probabilities(calgrid, calibrated, tmp_path):
     out = tmp_path / "out.parquet"
     calibrated("--calibrator", "hb", "--out", out)

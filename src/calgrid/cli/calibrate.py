@@ -293,12 +293,14 @@ def _rank(
         component = registry.describe("calibrator", name, "--calibrator")
         if options.keeps_classes and not component.info["keeps_argmax"]:
             left_out[name] = "may change predicted classes"
+    has_logits = data.probabilities is None
     ranking, refused = rank_calibrators(
-        data.logits,
+        data.logits if has_logits else data.probabilities,
         data.label,
         features,
         head,
         candidates=[name for name in names if name not in left_out],
+        kind="logits" if has_logits else "probabilities",
         rank_by=options.rank_by or NLL,
         folds=options.folds,
         seed=options.seed,

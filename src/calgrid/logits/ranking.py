@@ -93,6 +93,7 @@ def rank_calibrators(
     head: Head | None = None,
     *,
     candidates: Sequence[str],
+    kind: str = "logits",
     rank_by: str = "nll",
     folds: int = 5,
     seed: int = 0,
@@ -108,7 +109,8 @@ def rank_calibrators(
 
     Parameters
     ----------
-    logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), optional.
+    logits : (N, K), or probabilities if ``kind`` is "probabilities", which ``none`` leaves as they
+        are. labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), optional.
     candidates : ids.
     rank_by : metric of predictions with labels that has ranks; plugin metrics are allowed.
     folds : at least 2 and at most N. seed : seed of folds, calibrators and resamples.
@@ -153,11 +155,13 @@ def rank_calibrators(
 
     def out_of_fold(id: str) -> tuple[Output, float, bool]:
         """Out-of-fold output (N, K), mean seconds of a fit, and whether all converged."""
+        if id == NONE and kind == "probabilities":  # their logarithm would be rounded
+            return Output(logits), 0.0, True
         outputs, seconds, converged = [], [], True
         for number in range(folds):
             scored, fitted = fold == number, fold != number
             calibrator = build_calibrator(id, seed=seed)
-            calibrator.fit(logits[fitted], labels[fitted], features_of(fitted), head)
+            calibrator.fit(logits[fitted], labels[fitted], features_of(fitted), head, kind=kind)
             outputs.append(calibrator.predict_output(logits[scored], features_of(scored)))
             seconds.append(calibrator.fit_seconds or 0.0)
             converged &= calibrator.fit_history["converged"]
