@@ -203,7 +203,7 @@ def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(make):
 def collected(written, id):
     """Rows of a kind of figure for the first group of a study."""
     (kind,) = (kind for kind in FIGURES if kind.id == id)
-    return kind.content.collect(*written.opened())
+    return kind.collect(*written.opened())
 
 
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):

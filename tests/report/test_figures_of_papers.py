@@ -127,9 +127,7 @@ def test_means_are_of_the_settings_of_the_summary(several):
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
     assert len(kind.groups(several)) == 1
-    panels = dict(
-        list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False))
-    )
+    panels = dict(list(kind.collect(several, several.groups[0]).groupby("panel", sort=False)))
     assert list(panels) == [
         "clean test split",
         "mean over 2 corruptions at severity 5, fitted on clean val",
@@ -148,7 +146,7 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     assert dict(shifted) == pytest.approx(
         dict(rows.groupby(["calibrator", "backbone"])["value"].mean())
     )
-    found = kind.content.collect(several, several.groups[0])
+    found = kind.collect(several, several.groups[0])
     figure = errors.draw_backbone_bars(FigureData(several, several.groups[0], found))
     shades = {patch.get_facecolor() for patch in figure.axes[0].patches}
     assert len(shades) == found["calibrator"].nunique() > 1

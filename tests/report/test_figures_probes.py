@@ -22,7 +22,7 @@ from calgrid.papers.maccal import figures as maccal
 from calgrid.papers.smart import fits
 from calgrid.report.figure import FigureData
 from calgrid.report.index import read_index
-from calgrid.report.probes import probed, retrained
+from calgrid.report.selections import probed, retrained
 from calgrid.report.study import StudyData
 from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.logits import read_logits

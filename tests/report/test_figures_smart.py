@@ -8,7 +8,7 @@ from calgrid.metrics import ece, nll
 from calgrid.papers.smart import errors, fits
 from calgrid.papers.smart.fits import diagnosed
 from calgrid.report.index import read_index
-from calgrid.report.settings import on_most_rows, val_rows
+from calgrid.report.selections import on_most_rows, val_rows
 from calgrid.report.study import StudyData
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits

@@ -45,7 +45,7 @@ def test_tables_figures_and_report_have_names_and_files_of_numbers_identifiers(s
 def test_no_identifier_is_left_in_a_figure(study, id):
     data, group = study.opened()
     (kind,) = [kind for kind in FIGURES if kind.id == id]
-    figure = kind.content.draw(FigureData(data, group, kind.content.collect(data, group)))
+    figure = kind.draw(FigureData(data, group, kind.collect(data, group)))
     _name(figure, data)
     figure.canvas.draw()
     words = " ".join(text.get_text() for text in figure.findobj(Text))

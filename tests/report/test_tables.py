@@ -230,7 +230,7 @@ def test_each_two_methods_are_compared_in_both_directions(study, tables):
     for calibrator, rows in zip(("none", "ts"), sections.values(), strict=True):
         shown = {row["Method"]: row for row in rows}
         for one, other in itertools.permutations(shown, 2):
-            test = data.pairs(group)["nll", one, calibrator, other, calibrator]
+            test = data.pairs(group).loc[("nll", one, calibrator, other, calibrator)]
             between = f"[{test.ci_low:+.4f}, {test.ci_high:+.4f}]"
             said = f"{test.difference:+.4f} {between} {test.verdict}, p "
             assert shown[one][f"minus {other}"].replace("**", "").startswith(said)
@@ -393,10 +393,8 @@ def test_calibrators_fitted_elsewhere_are_named_so(build):
 def test_index_repeats_title_caption_category_and_cells(tables):
     entries = {entry["id"]: entry for entry in read_index(tables)}
     for entry in entries.values():
-        assert all(
-            entry[key] for key in ("title", "caption", "category", "csv", "markdown", "sections")
-        )
-        text = (tables / entry["markdown"]).read_text()
+        assert all(entry[key] for key in ("title", "caption", "category", "sections"))
+        text = (tables / f"{entry['id']}.md").read_text()
         assert text.startswith(f"# {entry['title']}\n\n{entry['caption']}\n")
     assert "3 seeds" in entries["methods"]["caption"]
     assert "clean test split (240 images)" in entries["methods"]["caption"]
@@ -479,10 +477,10 @@ def test_a_single_seed_answers_nothing_and_a_question_is_words(make):
 
 def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation_tables, tables):
     for entry in read_index(ablation_tables):
-        text = (ablation_tables / entry["markdown"]).read_text()
+        text = (ablation_tables / f"{entry['id']}.md").read_text()
         if "adafocal" in text:
             assert entry["caption"].endswith("calibrators are fitted on the same data.")
-            sections = read_markdown(ablation_tables / entry["markdown"]).values()
+            sections = read_markdown(ablation_tables / f"{entry['id']}.md").values()
             methods = {row["Method"].split()[0] for rows in sections for row in rows}
             assert "adafocal†" in methods
             assert "adafocal" not in methods

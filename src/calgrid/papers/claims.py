@@ -69,7 +69,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
             sections.append(Section(f"{paper.name}: without a verdict", UNCHECKED, reasons))
     if not sections:
         return None
-    frame = pd.concat(frames, ignore_index=True)
+    frame = pd.concat([each for each in frames if len(each)] or frames, ignore_index=True)
     first = ["paper", "claim", "metric", *SECTION]
     frame = frame[[*first, *frame.columns.difference(first, sort=False)]]
     title, caption = "Claims of papers", _caption(data.level)

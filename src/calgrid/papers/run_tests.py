@@ -26,6 +26,11 @@ CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 CELL = (*SECTION, "cell")
 #: images that are scored for each one that a random split fits
 SCORED_PER_FITTED = (1 - DRAWN_SHARE) / DRAWN_SHARE
+#: columns of a test beside those of its pair
+TESTED = (
+    *("n_seeds", "std_seed", "std_test", "gain", "p_value", "p_holm", "ci_low", "ci_high"),
+    *("detectable", "verdict", "p_seeds", "seeds_needed"),
+)
 #: metrics that do not depend on test samples
 TIMES = ("train_seconds", "runtime_seconds")
 
@@ -70,6 +75,9 @@ def claim_tests(
     ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
+    columns = [*SECTION, *pairs.columns, *TESTED]
+    if not pairs[["cell", "rival"]].isin(set(runs["cell"])).all(axis=1).any():
+        return pairs.iloc[:0].reindex(columns=columns)
     values = runs.reindex(columns=[*CELL, "seed", "value", "n_samples", "prior"])
     values = values.reset_index(drop=True).astype({"cell": int, "value": "float64"})
     resamples = draws if len(draws) else None
@@ -89,7 +97,7 @@ def claim_tests(
     needed = seeds_needed(tests, (1 - level) / max(len(pairs), 1))
     asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
-    return tests.drop(columns=["sign", "prior", "difference", "n_test", "df_test"], errors="ignore")
+    return tests[columns]
 
 
 def _prior(values: pd.DataFrame, tests: pd.DataFrame) -> pd.Series:

@@ -123,9 +123,7 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
     """Name the methods of the groups that see validation data during training; empty if there are
     none.
     """
-    present: set[str] = set()
-    for group in groups:
-        present.update(data.keys_of(group)["method"])
+    present = [name for group in groups for name in data.keys_of(group)["method"]]
     seeing = among(data.validation_methods, present)
     if not seeing:
         return ""

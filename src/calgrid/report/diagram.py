@@ -50,10 +50,12 @@ def plot_reliability(
 
 def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
     """Draw diagrams with histograms by their names, two on the width of a column of a paper."""
-    of_bins = {}
-    for name, (probabilities, labels, line) in parts.items():
-        of_bins[name] = bin_sums(check_probabilities(probabilities, labels), n_bins), line
-    return draw_bins(of_bins)
+    return draw_bins(
+        {
+            name: (bin_sums(check_probabilities(probabilities, labels), n_bins), line)
+            for name, (probabilities, labels, line) in parts.items()
+        }
+    )
 
 
 @mpl.rc_context(style.RC)

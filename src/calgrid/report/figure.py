@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ class FigureData:
     Attributes
     ----------
     study, group : the source of the numbers.
-    rows : all numbers that are drawn, as :meth:`FigureContent.collect` returned them.
+    rows : all numbers that are drawn, as ``collect`` of its :class:`FigureKind` returned them.
     width : of the figure in inches, if its content has no width of its own.
     """
 
@@ -58,30 +58,6 @@ class FigureData:
         return among(self.study.calibrators, self.rows["calibrator"])
 
 
-class FigureContent(Protocol):
-    """What a figure shows: a module, or an object."""
-
-    def collect(self, data: StudyData, group: Group, /) -> pd.DataFrame:
-        """Rows of the figure; no rows, no figure."""
-
-    def draw(self, frame: FigureData, /) -> Figure:
-        """Draw them."""
-
-    def caption(self, frame: FigureData, /) -> str:
-        """State the content, the number of seeds, the split and the interval."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a figure shows, by functions of a module with several figures: see
-    :class:`FigureContent`.
-    """
-
-    collect: Callable[[StudyData, Group], pd.DataFrame]
-    draw: Callable[[FigureData], Figure]
-    caption: Callable[[FigureData], str]
-
-
 #: ``each`` of a :class:`FigureKind` -> fields that two groups of one figure share
 SHARED: dict[str, tuple[str, ...]] = {
     "checkpoint": Group._fields,
@@ -99,7 +75,10 @@ class FigureKind:
     ----------
     id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
     title, category : as shown.
-    content : called with the first of the groups that a figure comprises.
+    collect : rows of the figure, from the study and the first of the groups that it comprises; no
+        rows, no figure.
+    draw : draws them.
+    caption : states the content, the number of seeds, the split and the interval.
     each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and
         backbone (``setting``), for each protocol, data set and checkpoint (``dataset``) or once
         (``study``).
@@ -110,7 +89,9 @@ class FigureKind:
     id: str
     title: str
     category: str
-    content: FigureContent
+    collect: Callable[[StudyData, Group], pd.DataFrame]
+    draw: Callable[[FigureData], Figure]
+    caption: Callable[[FigureData], str]
     each: Literal["checkpoint", "setting", "dataset", "study"] = "checkpoint"
     column: bool = False
     photographs: bool = False
@@ -120,10 +101,7 @@ class FigureKind:
 
     def groups(self, data: StudyData) -> list[Group]:
         """Groups that the figure is drawn for."""
-        found: dict[tuple[str, ...], Group] = {}
-        for group in data.groups:
-            found.setdefault(tuple(self._place(group).values()), group)
-        return list(found.values())
+        return data.first_groups(SHARED[self.each])
 
     def entry(self, frame: FigureData) -> FigureEntry:
         """Entry of the index."""
@@ -139,9 +117,14 @@ class FigureKind:
             "id": name,
             "file": f"{name}.png",
             "title": data.named(title),
-            "caption": data.named(f"{self.content.caption(frame)} {seeing}".strip()),
+            "caption": data.named(f"{self.caption(frame)} {seeing}".strip()),
             "category": self.category,
             "figure": self.id,
             "place": place,
             "photographs": self.photographs,
         }
+
+
+def functions(of: Any) -> tuple[Any, Any, Any]:
+    """The functions ``collect``, ``draw`` and ``caption`` of a module or an object."""
+    return of.collect, of.draw, of.caption

@@ -93,9 +93,10 @@ def _one_class(data: StudyData, group: Group) -> str:
     single = right.filter(lambda classes: len(classes) == 1)
     if single.empty:
         return ""
-    cases = []
-    for method, seeds in single.groupby("method", sort=False)["seed"]:
-        cases.append(f"{code(method)} (seed {text.listed([*map(str, seeds)])})")
+    cases = [
+        f"{code(method)} (seed {text.listed([*map(str, seeds)])})"
+        for method, seeds in single.groupby("method", sort=False)["seed"]
+    ]
     counts = rows.drop_duplicates("class")["count"]
     return (
         f"Warning: networks that predict only one of {len(counts)} classes correctly: "

@@ -1,9 +1,13 @@
 """The report: one self-contained HTML file with the tables, the figures and the findings."""
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+import jinja2
+from markupsafe import Markup, escape
 
 from calgrid import __version__
 from calgrid.report import captions, text
@@ -13,15 +17,13 @@ from calgrid.report.index import (
     PAPER_FIGURES,
     SUMMARY,
     FigureEntry,
-    TableEntry,
     read_index,
 )
 from calgrid.report.provenance import provenance
 from calgrid.report.recommendation import recommendation
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
-from calgrid.report.table import Table
+from calgrid.report.table import Shown, Table, shown_tables
 from calgrid.report.tables import questions
-from calgrid.report.templates import template
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 
@@ -33,6 +35,8 @@ SHOWN_ADVICE = 4
 SHOWN_FIGURES = 8
 #: columns of the table of what was run that say nothing of one network
 OF_SEVERAL = ("Protocol", "Checkpoint", "Methods", "Seeds")
+#: a space in front of a unit or p-value, and after a sign
+TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)")
 
 
 def write_report(
@@ -51,7 +55,7 @@ def write_report(
     DataError : a file of the study, an index or a figure is missing or damaged.
     """
     tables, figures = _index(data)
-    tables += [table.entry for table in further(data, data.folder / "figures")]
+    tables += [table.shown for table in further(data, data.folder / "figures")]
     # the first figure of the study if it has none of this kind
     candidates = [entry for entry in figures if entry["figure"] == HEADLINE] or figures
     headline = candidates[0] if candidates else None
@@ -65,8 +69,6 @@ def write_report(
             advice.append((label, list(map(data.named, said))))
             said = []
         groups.append((label, list(map(data.named, [*said, *findings(data, group)]))))
-    answers = [entry for entry in tables if entry["category"] == SUMMARY]
-    summarised = [entry for entry in tables if entry["summary"]]
     context = {
         "study": data.manifest["configuration"]["study"],
         "version": __version__,
@@ -77,15 +79,15 @@ def write_report(
         "findings": groups,
         "advice": advice,
         "questions": _questions(data, tables),
-        "summarised": summarised,
+        "summarised": [table for table in tables if table.summary],
         "level": f"{100 * data.level:g} %",
-        "answers": answers,
+        "answers": [table for table in tables if table.category == SUMMARY],
         "headline": headline,
         "sections": _sections(tables, others),
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
-    write_text(out, template("report.html.j2").render(context))
+    write_text(out, _template().render(context))
 
 
 def facts_of(data: StudyData) -> list[str]:
@@ -97,17 +99,14 @@ def facts_of(data: StudyData) -> list[str]:
     if external := sum(run["external"] for run in runs):
         facts[0] += f", {external} of them from external logits"
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
-    for name, noun in names.items():
-        facts.append(text.count(data.keys[name].nunique(), noun))
+    facts += [text.count(data.keys[name].nunique(), noun) for name, noun in names.items()]
     return [*facts, text.count(calibrators, "calibrator")]
 
 
 def _grid_row(data: StudyData, group: Group) -> dict[str, str]:
     """Heading -> cell of the row of a group in the table of what was run."""
     keys = data.keys_of(group)
-    families = []
-    for run in data.runs(group):
-        families += run["families"]
+    families = [family for run in data.runs(group) for family in run["families"]]
     calibrators = among(data.calibrators, data.tidy(group, "test")["calibrator"])
     row = {
         "Data set, backbone": data.label(group),
@@ -123,10 +122,8 @@ def _grid_row(data: StudyData, group: Group) -> dict[str, str]:
     return {heading: cell for heading, cell in row.items() if heading not in hidden}
 
 
-def _index(data: StudyData) -> tuple[list[TableEntry], list[FigureEntry]]:
-    """Entries of the tables and figures as their jobs wrote them, figures with their content in
-    base64.
-    """
+def _index(data: StudyData) -> tuple[list[Shown], list[FigureEntry]]:
+    """Tables and figures as their jobs wrote them, figures with their content in base64."""
     study = data.folder
     for name in ("figures", "tables"):
         if (record := summary_record(study, name)) is not None:
@@ -138,20 +135,20 @@ def _index(data: StudyData) -> tuple[list[TableEntry], list[FigureEntry]]:
         if shown[entry["figure"]] <= SHOWN_FIGURES:
             content = (study / "figures" / entry["file"]).read_bytes()
             entry["data"] = base64.b64encode(content).decode()
-    return read_index(study / "tables"), drawn
+    return shown_tables(study / "tables"), drawn
 
 
-def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[str, list[str]]]:
+def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, list[str]]]:
     """Question -> what was compared -> answers in words; their table has the numbers."""
     of_calibrators = {
         data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
     }
     found: dict[str, dict[str, list[str]]] = {}
-    parts = [part for table in tables if table["id"] == questions.ID for part in table["sections"]]
+    parts = [part for table in tables if table.id == questions.ID for part in table.sections]
     for part in parts:
-        for row in part["rows"]:
+        for row in part.rows:
             question, method, calibrator, against, _, answer = (
-                cell["text"] for cell in row[: len(questions.WORDS)]
+                cell.text for cell in row[: len(questions.WORDS)]
             )
             compared = f"{method} against {against}"
             when = f"After {calibrator}, "
@@ -160,7 +157,7 @@ def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[
             elif calibrator == data.named(UNCALIBRATED):
                 when = "Before calibration, "
             if len(parts) > 1:
-                compared = f"{part['heading']}: {compared}"
+                compared = f"{part.heading}: {compared}"
             said = f"{when}{answer}."
             answers = found.setdefault(question, {}).setdefault(compared, [])
             answers.append(said[0].upper() + said[1:])
@@ -168,13 +165,41 @@ def _questions(data: StudyData, tables: Sequence[TableEntry]) -> dict[str, dict[
 
 
 def _sections(
-    tables: Sequence[TableEntry], figures: Sequence[FigureEntry]
-) -> list[tuple[str, list[TableEntry], list[FigureEntry]]]:
+    tables: Sequence[Shown], figures: Sequence[FigureEntry]
+) -> list[tuple[str, list[Shown], list[FigureEntry]]]:
     """Categories with their tables and figures, without empty ones."""
-    sections = []
-    for category in CATEGORIES:
-        of_tables = [table for table in tables if table["category"] == category]
-        of_figures = [figure for figure in figures if figure["category"] == category]
-        if of_tables or of_figures:
-            sections.append((category, of_tables, of_figures))
-    return sections
+    used = [table.category for table in tables] + [figure["category"] for figure in figures]
+    return [
+        (
+            category,
+            [table for table in tables if table.category == category],
+            [figure for figure in figures if figure["category"] == category],
+        )
+        for category in among(CATEGORIES, used)
+    ]
+
+
+def _template() -> jinja2.Template:
+    """The template of the report, in which text is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["code"] = _code
+    environment.filters["folded"] = captions.folded
+    environment.filters["unbroken"] = _unbroken
+    environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
+    return environment.get_template("report.html.j2")
+
+
+def _code(sentence: str) -> Markup:
+    """Set text in backticks as code, and keep numbers with their units."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_unbroken(sentence)))))
+
+
+def _unbroken(words: str) -> str:
+    """Keep numbers and their signs and units in one line; intervals may be broken on paper."""
+    return TOGETHER.sub("\N{NO-BREAK SPACE}", words)

@@ -2,7 +2,7 @@
 report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -30,48 +30,6 @@ CATEGORIES = (
 FILE = "index.json"
 
 
-class CellEntry(TypedDict):
-    """A :class:`calgrid.report.table.Cell`."""
-
-    text: str
-    spread: str
-    bold: bool
-    underlined: bool
-    sort: float | None
-    link: str
-    printed: "CellEntry | None"
-    difference: str
-
-
-class SectionEntry(TypedDict):
-    """A :class:`calgrid.report.table.Section`; ``numeric``: whether each column holds numbers."""
-
-    heading: str
-    header: Sequence[str]
-    numeric: list[bool]
-    rows: list[list[CellEntry]]
-    ruled_row: int | None
-    ruled_column: int | None
-    why: str
-    closed: bool
-
-
-class TableEntry(TypedDict):
-    """A table: names of its files, sections that the report shows, headings of further ones, and
-    what it says of the table on its top.
-    """
-
-    id: str
-    title: str
-    category: str
-    caption: str
-    csv: str
-    markdown: str
-    summary: Sequence[tuple[str, str]]
-    sections: list[SectionEntry]
-    further: list[str]
-
-
 class FigureEntry(TypedDict):
     """A figure: the id of its kind, the part of the study that is shown, and whether it has
     photographs, which keep their colours on a dark page. The report adds its content in base64.
@@ -88,7 +46,7 @@ class FigureEntry(TypedDict):
     data: NotRequired[str]
 
 
-def write_index(folder: Path, entries: Sequence[TableEntry | FigureEntry]) -> Path:
+def write_index(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Path:
     """Write the index of a folder."""
     path = Path(folder, FILE)
     write_json(path, list(entries))

@@ -1,8 +1,9 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 import contextlib
+import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -52,8 +53,8 @@ CODE = Markup("<code>{}</code>")
 #: number of a paper, of which the first two digits are the year
 ARXIV = re.compile(r"arXiv (\d\d)(\d\d\.\d{4,5})")
 YEAR = re.compile(r"\b(?:19|20)\d\d\b")
-#: stage and environment of a job
-Job: TypeAlias = tuple[str, Mapping[str, Any]]
+#: stage of a job, its ``VERSIONS``, device, name of the device, and threads
+Job: TypeAlias = tuple[str, ...]
 
 
 def provenance(data: StudyData) -> dict[str, Any]:
@@ -61,7 +62,11 @@ def provenance(data: StudyData) -> dict[str, Any]:
     of_runs = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))
     fingerprints = of_runs["fingerprint"].agg(lambda values: ", ".join(sorted(values)))
     runs = data.manifest["runs"]
-    jobs = list(_jobs(data))
+    jobs = Counter(_jobs(data))
+    environments = []
+    for stage, made in STAGES.items():
+        of_stage = sorted(job for job in jobs if job[0] == stage)
+        environments += [(made, *job[1:], jobs[job]) for job in of_stage]
     shown = runs if len(runs) <= SHOWN_ROWS else []
     rows = [_run(data, run, fingerprints) for run in shown]
     configuration = of_any_place(data.manifest["configuration"])
@@ -69,7 +74,7 @@ def provenance(data: StudyData) -> dict[str, Any]:
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),
         "environment_header": ENVIRONMENT_HEADER,
-        "environments": _environments(jobs),
+        "environments": environments,
         "mixed": _mixed(jobs),
         "n_runs": len(runs),
         "run_header": RUN_HEADER,
@@ -81,41 +86,29 @@ def provenance(data: StudyData) -> dict[str, Any]:
 
 def _jobs(data: StudyData) -> Iterator[Job]:
     """Stage and environment of each job of the study."""
+    known = []
     for run in data.manifest["runs"]:
         facts = data.facts(run)
         if "environment" in facts:
-            yield "train", facts["environment"]
-        for environment in facts.get("environments", ()):
-            yield environment["stage"], environment
+            known.append({**facts["environment"], "stage": "train"})
+        known += facts.get("environments", ())
     if data.environment:
-        yield "aggregate", data.environment
-
-
-def _environments(jobs: Iterable[Job]) -> list[tuple[object, ...]]:
-    """Different environments of each stage, and the number of jobs in each."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for stage, environment in jobs:
-        values = [environment.get(name, "") for name in (*VERSIONS, "device")]
-        name = environment.get("device_name") or environment.get("cpu", "")
-        counts[stage, *map(str, [*values, name, environment.get("threads", "")])] += 1
-    rows: list[tuple[object, ...]] = []
-    for stage, made in STAGES.items():
-        of_stage = sorted(values for values in counts if values[0] == stage)
-        rows += [(made, *values[1:], counts[values]) for values in of_stage]
-    return rows
+        known.append({**data.environment, "stage": "aggregate"})
+    for job in known:
+        device = job.get("device_name") or job.get("cpu", "")
+        said = [job.get(name, "") for name in ("stage", *VERSIONS, "device")]
+        yield tuple(map(str, [*said, device, job.get("threads", "")]))
 
 
 def _mixed(jobs: Iterable[Job]) -> list[str]:
     """Stages of which the jobs had several versions of a library."""
-    found = defaultdict[tuple[str, str], set[str]](set)
-    for stage, environment in jobs:
-        for name in VERSIONS:
-            found[stage, name].add(environment.get(name, ""))
     mixed = []
-    for (stage, name), versions in found.items():
-        known = sorted(versions - {""})
-        if len(known) > 1:
-            mixed.append(f"{STAGES[stage]} with {VERSIONS[name]} {', '.join(known)}")
+    for (stage, made), (place, name) in itertools.product(
+        STAGES.items(), enumerate(VERSIONS.values(), 1)
+    ):
+        versions = sorted({job[place] for job in jobs if job[0] == stage} - {""})
+        if len(versions) > 1:
+            mixed.append(f"{made} with {name} {', '.join(versions)}")
     return mixed
 
 
@@ -152,10 +145,10 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
         "backbone": set(data.keys["backbone"]),
         "method": set("+".join(data.methods).split("+")),
         "calibrator": set(data.calibrators),
-        "probe": set(),
+        "probe": {
+            probe["name"] for run in data.manifest["runs"] for probe in run.get("probes", ())
+        },
     }
-    for run in data.manifest["runs"]:
-        names["probe"].update(probe["name"] for probe in run.get("probes", ()))
     rows = []
     for label, kinds in KINDS.items():
         variants = data.manifest["configuration"].get(f"{label}s", {})

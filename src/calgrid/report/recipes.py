@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.components.metrics import find_metric
-from calgrid.report.study import Group, StudyData
+from calgrid.report.study import PAIR, Group, StudyData
 from calgrid.report.table import present
 from calgrid.statistics.pairs import RECIPES_BY, best_of
 from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
@@ -92,11 +92,7 @@ def against(
     data: StudyData, group: Group, one: pd.Series, rows: pd.DataFrame, metric: str = RECIPES_BY
 ) -> pd.DataFrame:
     """Columns ``TEST`` of each of the recipes of ``rows`` against one, from the table of tests."""
-    known, names = data.pairs(group), ["method", "calibrator"]
-    tests = []
-    for recipe in rows[names].itertuples(index=False, name=None):
-        found = known.get((metric, *recipe, *one[names]))
-        tests.append({name: getattr(found, name, None) for name in TEST})
-    table = pd.DataFrame(tests, rows.index, columns=list(TEST))
-    numbers = table.astype(dict.fromkeys(TEST[:-1], "float64"))
-    return numbers.assign(verdict=table["verdict"].fillna(NO_VERDICT))
+    method, calibrator = one[["method", "calibrator"]]
+    pairs = rows.assign(metric=metric, against=method, against_calibrator=calibrator)[PAIR]
+    found = data.pairs(group).reindex(pd.MultiIndex.from_frame(pairs), columns=TEST)
+    return found.set_axis(rows.index).fillna({"verdict": NO_VERDICT})

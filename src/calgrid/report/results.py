@@ -7,11 +7,11 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, cast
+from typing import cast
 
 import pandas as pd
 
@@ -20,8 +20,8 @@ from calgrid.components.plugins import VARIABLE
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.logits.bank import check_unpacked
 from calgrid.metrics.binning import BinSums
-from calgrid.report.histories import histories
 from calgrid.report.run import Run, bin_frame
+from calgrid.report.selections import histories
 from calgrid.report.study import GROUP, UNCALIBRATED, Group, StudyData, differing
 from calgrid.report.table import Table
 from calgrid.report.tables import TABLES, built
@@ -195,8 +195,8 @@ class Results:
         of is that of the report, with its family; other pairs are a family of their own.
         """
         against = self.data.baseline if against is None else against
-        self._check_names("method", method, against)
-        self._check_names("calibrator", calibrator)
+        _require("method", [method, against], self.data.methods)
+        _require("calibrator", [calibrator], self.data.calibrators)
         asked = {"method": method, "against": against}
         return self._answer(asked, [calibrator], metrics, where)
 
@@ -219,18 +219,12 @@ class Results:
         -------
         As of :meth:`compare`.
         """
-        self._check_names("calibrator", calibrator, against)
+        _require("calibrator", [calibrator, against], self.data.calibrators)
         asked = {"calibrator": calibrator, "against": against}
         if method is not None:
-            self._check_names("method", method)
+            _require("method", [method], self.data.methods)
             asked["method"] = method
         return self._answer(asked, [calibrator, against], metrics, where)
-
-    def _check_names(self, kind: Literal["method", "calibrator"], *names: str) -> None:
-        known = self.data.methods if kind == "method" else self.data.calibrators
-        for name in names:
-            if name not in known:
-                raise unknown_id(kind, name, known)
 
     def _answer(
         self,
@@ -242,9 +236,7 @@ class Results:
         """Answer to a question on the rows of some calibrators."""
         self._check_metrics()
         chosen = self.data.rows(METRICS, split="test")
-        for name in metrics:
-            if name not in (known := {*chosen["metric"]}):
-                raise unknown_id("metric", name, known)
+        _require("metric", metrics, {*chosen["metric"]})
         chosen = chosen[chosen["calibrator"].isin(calibrators)]
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
@@ -367,7 +359,12 @@ class Results:
 
 
 def _checked(where: dict[str, str]) -> dict[str, str]:
-    for name in where:
-        if name not in GROUP:
-            raise unknown_id("keyword", name, GROUP)
+    _require("keyword", where, GROUP)
     return where
+
+
+def _require(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError for the first name that is not known."""
+    for name in names:
+        if name not in known:
+            raise unknown_id(kind, name, known)

@@ -26,6 +26,11 @@ from calgrid.storage.tables import read_frame
 
 #: columns that every history has
 CURVES = ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy")
+#: label of a panel -> factor, and columns of the history
+PANELS = {
+    "Accuracy (%)": (100, "train_accuracy", "val_accuracy"),
+    "Loss": (1, "train_loss", "val_nll"),
+}
 #: largest number of epochs printed
 SHOWN_EPOCHS = 12
 #: metrics printed for the test split
@@ -208,16 +213,15 @@ def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
     figure = style.new_figure(style.WIDTH if history is not None else style.WIDTH / 2, 4.2)
     sides = figure.add_gridspec(1, 2 if history is not None else 1)
     if history is not None:
-        left = sides[0, 0].subgridspec(2, 1)
-        accuracy, loss = figure.add_subplot(left[0]), figure.add_subplot(left[1])
-        for name in ("train_accuracy", "val_accuracy"):
-            accuracy.plot(history["epoch"], 100 * history[name], label=name.replace("_", " "))
-        for name in ("train_loss", "val_nll"):
-            loss.plot(history["epoch"], history[name], label=name.replace("_", " "))
-        accuracy.set(ylabel="Accuracy (%)")
-        loss.set(xlabel="Epoch", ylabel="Loss")
-        for ax in (accuracy, loss):
+        for cell, (label, (factor, *names)) in zip(
+            sides[0, 0].subgridspec(2, 1), PANELS.items(), strict=True
+        ):
+            ax = figure.add_subplot(cell)
+            for name in names:
+                ax.plot(history["epoch"], factor * history[name], label=name.replace("_", " "))
+            ax.set_ylabel(label)
             ax.legend()
+        ax.set_xlabel("Epoch")
     right = sides[0, -1].subgridspec(2, 1, height_ratios=[3.2, 1])
     lower = figure.add_subplot(right[1])
     upper = figure.add_subplot(right[0], sharex=lower)

@@ -43,6 +43,8 @@ GROUP = [*SETTING, "checkpoint"]
 #: metrics that are shown together with an ECE
 BESIDE_ECE = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null")
 STATISTICS = ("mean", "std", "ci_low", "ci_high")
+#: what identifies a test of a group
+PAIR = ["metric", "method", "calibrator", "against", "against_calibrator"]
 
 
 class Group(NamedTuple):
@@ -78,7 +80,7 @@ class StudyData:
         self.names: Mapping[str, str] = configuration.get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
-        self._pairs: dict[Group, Mapping[tuple[str, ...], Any]] = {}
+        self._pairs: dict[Group, pd.DataFrame] = {}
 
     def rows(
         self, name: str, group: Group | None = None, /, **where: str | int | Collection[str | int]
@@ -234,9 +236,13 @@ class StudyData:
         """First group of each protocol, data set and backbone, for results that do not depend on
         the checkpoint.
         """
+        return self.first_groups(SETTING)
+
+    def first_groups(self, fields: Sequence[str]) -> list[Group]:
+        """First group of each combination of values of some of its fields."""
         first: dict[tuple[str, ...], Group] = {}
         for group in self.groups:
-            first.setdefault(group[:3], group)
+            first.setdefault(tuple(getattr(group, name) for name in fields), group)
         return list(first.values())
 
     def runs(self, group: Group) -> list[ManifestRun]:
@@ -257,11 +263,8 @@ class StudyData:
 
     def ood_group(self, group: Group, name: str) -> str:
         """Group of an out-of-distribution set, ``near`` or ``far``, or an empty string."""
-        for run in self.runs(group):
-            for found, names in run.get("ood_groups", {}).items():
-                if name in names:
-                    return found
-        return ""
+        known = [item for run in self.runs(group) for item in run.get("ood_groups", {}).items()]
+        return next((found for found, names in known if name in names), "")
 
     def reference(self, group: Group) -> str:
         """Method that represents a group where only one can be shown: the baseline, or else the
@@ -347,12 +350,13 @@ class StudyData:
         self,
         table: pd.DataFrame,
         methods: Sequence[str],
-        by: tuple[str, ...] = ("method", "calibrator"),
+        by: Sequence[str] = ("method", "calibrator"),
+        **orders: Sequence[str],
     ) -> pd.DataFrame:
         """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the
-        study; stable.
+        study, others by their ``orders``; stable.
         """
-        orders = {"method": list(methods), "calibrator": self.calibrators}
+        orders = {"method": methods, "calibrator": self.calibrators, **orders}
 
         def place(names: pd.Series) -> pd.Series:
             order = orders[str(names.name)]
@@ -396,15 +400,10 @@ class StudyData:
         alike = known["calibrator"] == known.pop("against_calibrator")
         return known[alike]
 
-    def pairs(self, group: Group) -> Mapping[tuple[str, ...], Any]:
-        """Test on the clean test split by metric, method, calibrator, and the method and the
-        calibrator that it is against.
-        """
+    def pairs(self, group: Group) -> pd.DataFrame:
+        """Tests on the clean test split with the index ``PAIR``."""
         if group not in self._pairs:
-            rows = self.select(self.clean_tests, group)
-            pair = ["metric", "method", "calibrator", "against", "against_calibrator"]
-            keys = rows[pair].itertuples(index=False, name=None)
-            self._pairs[group] = dict(zip(keys, rows.itertuples(index=False), strict=True))
+            self._pairs[group] = self.select(self.clean_tests, group).set_index(PAIR)
         return self._pairs[group]
 
     def few_calibrators(self) -> list[str]:

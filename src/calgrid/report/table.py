@@ -8,14 +8,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.report import captions, text
-from calgrid.report.index import SectionEntry, TableEntry
+from calgrid.report.index import read_index
 from calgrid.report.study import (
     GROUP,
     STATISTICS,
@@ -122,9 +123,7 @@ class Section:
                 header.append(text.heading(metric, names[metric]))
             else:
                 header.append(names.get(heading, heading))
-        rows = []
-        for row in self.rows:
-            rows.append([row[place].renamed(names) for place in places])
+        rows = [[row[place].renamed(names) for place in places] for row in self.rows]
         return dataclasses.replace(self, header=header, rows=rows)
 
     def with_gaps(self, lines: list[list[str]]) -> list[list[str]]:
@@ -138,15 +137,31 @@ class Section:
 
     def written(self, markup: Markup) -> list[list[str]]:
         """Header and rows in a format."""
-        rows = [list(map(markup.escape, self.header))]
-        for row in self.rows:
-            rows.append([cell.written(markup) for cell in row])
-        return rows
+        rows = [[cell.written(markup) for cell in row] for row in self.rows]
+        return [list(map(markup.escape, self.header)), *rows]
 
-    @property
-    def entry(self) -> SectionEntry:
-        """Entry of the index of a table."""
-        return cast(SectionEntry, {**dataclasses.asdict(self), "numeric": self.numeric})
+
+@dataclass(frozen=True)
+class Shown:
+    """What the report shows of a :class:`Table`: its entry in the index of a folder.
+
+    Attributes
+    ----------
+    sections, further : those that are shown, and headings of the others.
+    """
+
+    id: str
+    title: str
+    category: str
+    caption: str
+    sections: Sequence[Section]
+    summary: Sequence[tuple[str, str]]
+    further: Sequence[str]
+
+
+def shown_tables(folder: Path) -> list[Shown]:
+    """Tables in the index of a folder; a missing or damaged index raises DataError."""
+    return TypeAdapter(list[Shown]).validate_python(read_index(folder))
 
 
 @dataclass(frozen=True)
@@ -217,26 +232,13 @@ class Table:
         return "\n".join(lines) + "\n"
 
     @property
-    def entry(self) -> TableEntry:
-        """Entry of the index, including the formatted cells for the report.
-
-        Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists
-        the headings of the others.
-        """
+    def shown(self) -> Shown:
+        """What the report shows: of more than ``SHOWN_ROWS`` rows the first sections."""
         ends = np.cumsum([len(section.rows) for section in self.sections])
-        shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
-        entries = [section.entry for section in self.sections[:shown]]
-        return {
-            "id": self.id,
-            "title": self.title,
-            "category": self.category,
-            "caption": self.caption,
-            "csv": f"{self.id}.csv",
-            "markdown": f"{self.id}.md",
-            "summary": self.summary,
-            "sections": entries,
-            "further": [section.heading for section in self.sections[shown:]],
-        }
+        count = max(int((ends <= SHOWN_ROWS).sum()), 1)
+        first, others = self.sections[:count], self.sections[count:]
+        further = [section.heading for section in others]
+        return Shown(self.id, self.title, self.category, self.caption, first, self.summary, further)
 
 
 #: headings of columns with names of methods or calibrators
@@ -281,9 +283,10 @@ def named(table: Table, data: StudyData) -> Table:
         return table
     sections = []
     for section in table.sections:
-        rows = []
-        for row in section.rows:
-            rows.append([dataclasses.replace(cell, text=data.named(cell.text)) for cell in row])
+        rows = [
+            [dataclasses.replace(cell, text=data.named(cell.text)) for cell in row]
+            for row in section.rows
+        ]
         header, heading = list(map(data.named, section.header)), data.named(section.heading)
         sections.append(dataclasses.replace(section, heading=heading, header=header, rows=rows))
     title, caption = data.named(table.title), data.named(table.caption)
@@ -325,6 +328,17 @@ def fraction_cell(row: pd.Series, name: str, beside: str = "", signed: bool = Fa
     return number(mean, said, f"{spread}{beside}".strip())
 
 
+def interval_cell(row: pd.Series, metric: str, name: str = "", signed: bool = False) -> Cell:
+    """Cell of a mean with its interval; NaN is a dash.
+
+    ``name`` begins the names of its columns, by default that of the ``metric`` of its unit.
+    """
+    columns = (f"{name or metric}_{part}" for part in ("mean", "ci_low", "ci_high"))
+    mean, low, high = (float(row[column]) for column in columns)
+    said = text.format_metric(metric, mean, signed)
+    return number(mean, said, text.interval(metric, low, high))
+
+
 #: heading of a column -> its cell of a row
 Columns = dict[str, Callable[[pd.Series], Cell]]
 
@@ -341,9 +355,7 @@ def calibrated_columns(data: StudyData) -> Columns:
 
 def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
     """Section with a line for each row."""
-    lines = []
-    for _, row in rows.iterrows():
-        lines.append([make(row) for make in columns.values()])
+    lines = [[make(row) for make in columns.values()] for _, row in rows.iterrows()]
     return Section(heading, list(columns), lines)
 
 
@@ -435,14 +447,15 @@ def grouped(
     category: str,
     groups: Iterable[Group],
     select: Callable[[Group], pd.DataFrame],
-    format: Callable[[Group, pd.DataFrame], list[Section]],
+    format: Callable[[Group, pd.DataFrame], Iterable[Section]],
     caption: Callable[[pd.DataFrame], str],
+    keys: Sequence[str] = GROUP,
 ) -> Table | None:
     """Table of the groups that have rows; None if none has any.
 
     Parameters
     ----------
-    select : rows of a group; the frame has the columns of the group in front of them.
+    select : rows of a group; the frame has the columns ``keys`` of the group in front of them.
     format : sections of the rows of a group.
     caption : of the whole frame.
     """
@@ -453,8 +466,8 @@ def grouped(
         if len(rows):
             sections += format(group, rows)
             named = rows.copy()
-            for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
-                named.insert(place, column, value)
+            for place, column in enumerate(keys):
+                named.insert(place, column, getattr(group, column))
             frames.append(named)
     if not sections:
         return None

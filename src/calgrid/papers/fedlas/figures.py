@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from scipy.special import expit
 
 from calgrid.report import text
-from calgrid.report.figure import Content, FigureData, FigureKind
+from calgrid.report.figure import FigureData, FigureKind, functions
 from calgrid.report.figures.histories import Curve, Histories
-from calgrid.report.histories import last_samples, loss_options, sampled_epochs
 from calgrid.report.plotting import points, style
-from calgrid.report.probes import probed, seeds
+from calgrid.report.selections import last_samples, loss_options, probed, sampled_epochs, seeds
 from calgrid.report.study import Group, StudyData
 
 #: share of samples in the positive mode of the gate, and of those whose mode flips (Figure 3)
@@ -244,8 +243,7 @@ def _picture(ax: Axes, row: pd.Series) -> None:
     ax.imshow(
         matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest"
     )
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     right = row["class"] == row["answer"]
     said = row["class"] if right else f"{row['class']}:\n{row['answer']}"
     ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=8, pad=2)
@@ -253,32 +251,40 @@ def _picture(ax: Axes, row: pd.Series) -> None:
 
 
 FIGURES = (
-    FigureKind("gate", "Gate of FeDLaS", "Training", GATE, each="setting"),
+    FigureKind("gate", "Gate of FeDLaS", "Training", *functions(GATE), each="setting"),
     FigureKind(
         "smoothing_curve",
         "Smoothing of FeDLaS",
         "Training",
-        Content(smoothing_curve_rows, draw_smoothing_curve, smoothing_curve_caption),
+        smoothing_curve_rows,
+        draw_smoothing_curve,
+        smoothing_curve_caption,
         each="setting",
     ),
     FigureKind(
         "saturation",
         "Softmax saturation",
         "Training",
-        Content(saturation_rows, draw_saturation, saturation_caption),
+        saturation_rows,
+        draw_saturation,
+        saturation_caption,
         each="setting",
     ),
     FigureKind(
         "feature_profiles",
         "Features of easy and hard images",
         "Probes",
-        Content(feature_profiles_rows, draw_feature_profiles, feature_profiles_caption),
+        feature_profiles_rows,
+        draw_feature_profiles,
+        feature_profiles_caption,
     ),
     FigureKind(
         "misjudged",
         "Images that the feature norm misjudges",
         "Appendix",
-        Content(misjudged_rows, draw_misjudged, misjudged_caption),
+        misjudged_rows,
+        draw_misjudged,
+        misjudged_caption,
         photographs=True,
     ),
 )

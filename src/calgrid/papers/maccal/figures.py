@@ -15,11 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from calgrid.report import text
-from calgrid.report.figure import Content, FigureData, FigureKind
+from calgrid.report.figure import FigureData, FigureKind, functions
 from calgrid.report.figures.histories import Curve, Histories
 from calgrid.report.plotting import lines, points, style
-from calgrid.report.probes import probed, retrained, seeds
-from calgrid.report.settings import settings
+from calgrid.report.selections import probed, retrained, seeds, settings
 from calgrid.report.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS, HISTOGRAM_BINS, METRICS
 
@@ -88,12 +87,9 @@ def method_means_caption(frame: FigureData) -> str:
 def draw_method_means(frame: FigureData) -> Figure:
     """Draw one line of bars per method."""
     methods = frame.methods()
-    figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)
-    for ax, metric in zip(
-        figure.subplots(1, len(AVERAGED), sharey=True),
-        AVERAGED,
-        strict=True,
-    ):
+    height = 0.24 * len(methods) + 1.2
+    figure, axes = style.subplots(style.WIDTH, height, 1, len(AVERAGED), sharey=True)
+    for ax, metric in zip(axes, AVERAGED, strict=True):
         style.stripes(ax, list(map(frame.study.marked, methods)))
         rows = frame.rows[frame.rows["metric"] == metric]
         rows = rows.assign(mean=text.shown(metric, rows["mean"]))
@@ -268,9 +264,8 @@ def draw_masked_inference(frame: FigureData) -> Figure:
     trained = frame.rows[frame.rows["mode"] == "retrained"]
     tables = frame.parts("name")
     names = list(tables)
-    figure = style.new_figure(style.WIDTH, 5.6)
-    axes = figure.subplots(2, 2, sharex=True).ravel()
-    for ax, (column, (label, factor)) in zip(axes, PANELS.items(), strict=True):
+    figure, axes = style.subplots(style.WIDTH, 5.6, 2, 2, sharex=True)
+    for ax, (column, (label, factor)) in zip(axes.ravel(), PANELS.items(), strict=True):
         for name, table in tables.items():
             shade = style.colour(names, name)
             for mode, (line, _) in MODES.items():
@@ -287,7 +282,7 @@ def draw_masked_inference(frame: FigureData) -> Figure:
         values = frame.rows[column].dropna().to_numpy(float)
         if column != "nll" or not style.log_if_wide(ax, values, 15, 1.25):
             ax.set_ylim(0, 103 if column in ("accuracy", "confidence") else None)
-    for ax in axes[2:]:
+    for ax in axes[-1]:
         ax.set_xlabel("Masking ratio")
     figure.align_ylabels()
     one = len(names) == 1
@@ -337,8 +332,10 @@ def draw_embedding(frame: FigureData) -> Figure:
     spaces, names = list(rows["space"].unique()), list(rows["name"].unique())
     columns = min(points.COLUMNS, len(names))
     blocks = [names[place : place + columns] for place in range(0, len(names), columns)]
-    figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
-    axes = figure.subplots(len(spaces) * len(blocks), columns, squeeze=False)
+    count = len(spaces) * len(blocks)
+    figure, axes = style.subplots(
+        max(4.2, 2.15 * columns), 0.7 + 2.2 * count, count, columns, squeeze=False
+    )
     classes = sorted(map(int, rows["label"].unique()))
     few = len(classes) <= NAMED
     colours = sns.color_palette("tab10") if few else sns.husl_palette(len(classes), s=0.85)
@@ -408,12 +405,11 @@ def prototype_angles_caption(frame: FigureData) -> str:
 def draw_prototype_angles(frame: FigureData) -> Figure:
     """Draw one panel per kind of prototype."""
     rows, names = frame.rows, list(dict.fromkeys(frame.rows["name"]))
-    figure = style.new_figure(style.WIDTH, 1.3 + 0.42 * len(names))
-    axes = figure.subplots(1, len(KINDS), sharey=True)
+    height = 1.3 + 0.42 * len(names)
+    figure, axes = style.subplots(style.WIDTH, height, 1, len(KINDS), sharey=True)
     for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
         _angles_panel(ax, rows[rows["of"] == kind], names)
-        ax.set_title(title)
-        ax.set_xlabel("Angle (degrees)")
+        ax.set(title=title, xlabel="Angle (degrees)")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     said = "simplex, all classes equally far apart"
@@ -453,32 +449,44 @@ FIGURES = (
         "method_means",
         "Means over data sets and backbones",
         "Methods",
-        Content(method_means_rows, draw_method_means, method_means_caption),
+        method_means_rows,
+        draw_method_means,
+        method_means_caption,
         each="study",
     ),
-    FigureKind("retention", "Masking of MaC-Cal", "Training", RETENTION, each="setting"),
+    FigureKind(
+        "retention", "Masking of MaC-Cal", "Training", *functions(RETENTION), each="setting"
+    ),
     FigureKind(
         "confidence_histogram",
         "Confidence before and after masked retraining",
         "Training",
-        Content(confidence_histogram_rows, draw_confidence_histogram, confidence_histogram_caption),
+        confidence_histogram_rows,
+        draw_confidence_histogram,
+        confidence_histogram_caption,
     ),
     FigureKind(
         "masked_inference",
         "Masked heads",
         "Probes",
-        Content(masked_inference_rows, draw_masked_inference, masked_inference_caption),
+        masked_inference_rows,
+        draw_masked_inference,
+        masked_inference_caption,
     ),
     FigureKind(
         "embedding",
         "Images in the plane",
         "Appendix",
-        Content(embedding_rows, draw_embedding, embedding_caption),
+        embedding_rows,
+        draw_embedding,
+        embedding_caption,
     ),
     FigureKind(
         "prototype_angles",
         "Angles between classes",
         "Probes",
-        Content(prototype_angles_rows, draw_prototype_angles, prototype_angles_caption),
+        prototype_angles_rows,
+        draw_prototype_angles,
+        prototype_angles_caption,
     ),
 )

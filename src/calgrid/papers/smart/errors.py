@@ -3,7 +3,7 @@ rows.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from calgrid.papers.cells import printed_cells
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import lines, style
-from calgrid.report.settings import val_rows
+from calgrid.report.selections import val_rows
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.storage.schema import MEAN_SHIFT, METRICS, SAME_SHIFT
 
@@ -29,19 +29,14 @@ FITTED: Mapping[str, str] = {
 }
 
 
-def plain(rows: pd.DataFrame) -> list[str]:
-    """Names of the calibrators of tidy rows as in the configuration, without what they were fitted
-    on.
-    """
-    return [
-        name.removesuffix(f" ({fit_on})")
-        for name, fit_on in zip(rows["calibrator"], rows["fit_on"], strict=True)
-    ]
+def plain(names: Iterable[str]) -> list[str]:
+    """Names of calibrators as in the configuration, without what they were fitted on."""
+    return [name.partition(" (")[0] for name in names]
 
 
 def plain_names(data: StudyData) -> list[str]:
     """Names of all calibrators of a study, in its order, without what they were fitted on."""
-    return list(dict.fromkeys(name.partition(" (")[0] for name in data.calibrators))
+    return list(dict.fromkeys(plain(data.calibrators)))
 
 
 def names_with_looks(data: StudyData) -> list[str]:
@@ -89,7 +84,9 @@ def backbone_bars_rows(data: StudyData, group: Group) -> pd.DataFrame:
     if len(shifted):
         worst = shifted[shifted["severity"] == shifted["severity"].max()]
         severity = int(worst["severity"].iloc[0])
-        worst = worst.assign(published=_printed(data, worst, severity), calibrator=plain(worst))
+        worst = worst.assign(
+            published=_printed(data, worst, severity), calibrator=plain(worst["calibrator"])
+        )
         for fit_on, words in FITTED.items():
             rows = worst[worst["fit_on"] == fit_on]
             if len(rows):
@@ -129,10 +126,9 @@ def draw_backbone_bars(frame: FigureData) -> Figure:
     """
     panels = frame.parts("panel")
     names, known = _names(frame.study, frame.rows), names_with_looks(frame.study)
-    figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
-    for ax, (said, rows) in zip(
-        figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
-    ):
+    height = 2.6 * len(panels) + 0.8
+    figure, axes = style.subplots(style.WIDTH, height, len(panels), squeeze=False)
+    for ax, (said, rows) in zip(axes[:, 0], panels.items(), strict=True):
         _bars(ax, rows, names, known)
         ax.set_title(said, loc="left")
         ax.set_ylabel(text.in_unit(METRIC))
@@ -209,7 +205,7 @@ def corruption_reduction_rows(data: StudyData, group: Group) -> pd.DataFrame:
     )
     rows = rows[rows["severity"] > 0]
     rows = rows[rows["severity"] == rows["severity"].max()]
-    rows = rows.assign(calibrator=plain(rows))
+    rows = rows.assign(calibrator=plain(rows["calibrator"]))
     bare = rows["calibrator"] == UNCALIBRATED
     # on val, the uncalibrated network has one value for all fit seeds; under same_shift each seed
     # has its own split
@@ -250,8 +246,9 @@ def draw_corruption_reduction(frame: FigureData) -> Figure:
         for name in among(plain_names(frame.study), rows["calibrator"])
     }
     height = (0.26 * len(shifts) + 0.7) * len(fitted) + 0.6
-    figure = style.new_figure(style.WIDTH, height)
-    axes = figure.subplots(len(fitted), len(REDUCED), sharey=True, squeeze=False)
+    figure, axes = style.subplots(
+        style.WIDTH, height, len(fitted), len(REDUCED), sharey=True, squeeze=False
+    )
     for line, fit_on in zip(axes, fitted, strict=True):
         for ax, metric in zip(line, REDUCED, strict=True):
             part = rows[(rows["fit_on"] == fit_on) & (rows["metric"] == metric)]
@@ -319,8 +316,8 @@ def draw_val_size(frame: FigureData) -> Figure:
     """Draw one row per data set and backbone."""
     places = frame.parts("place")
     known = names_with_looks(frame.study)
-    figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
-    axes = figure.subplots(len(places), len(SIZE_METRICS), sharex="row", squeeze=False)
+    height, shape = 2.5 * len(places) + 0.6, (len(places), len(SIZE_METRICS))
+    figure, axes = style.subplots(style.WIDTH, height, *shape, sharex="row", squeeze=False)
     looks = {
         name: style.marker_look(known, name) | style.line_look(known, name)
         for name in frame.calibrators()

@@ -16,8 +16,7 @@ from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import points, style
-from calgrid.report.probes import probed, seeds
-from calgrid.report.settings import on_most_rows
+from calgrid.report.selections import on_most_rows, probed, seeds
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import FITS, MARGINS
@@ -68,8 +67,7 @@ def fit_course_caption(frame: FigureData) -> str:
 
 def draw_fit_course(frame: FigureData) -> Figure:
     """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
-    figure = style.new_figure(style.WIDTH, 4.6)
-    ax = figure.subplots()
+    figure, ax = style.subplots(style.WIDTH, 4.6)
     looks, known = {}, names_with_looks(frame.study)
     for name in among(NAMES, frame.rows["calibrator"]):
         looks[name] = look = style.dot(markersize=6, **style.marker_look(known, name))
@@ -81,8 +79,8 @@ def draw_fit_course(frame: FigureData) -> Figure:
             hollow = {**look, "markerfacecolor": "none", "markersize": 8}
             ax.plot(path["ece"][:1], path["nll"][:1], **hollow)
         ax.plot(kept["ece"], kept["nll"], **look)
-    ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")
-    ax.set_ylabel(f"{text.in_unit('nll')} of the validation images")
+    x, y = (f"{text.in_unit(metric)} of the validation images" for metric in ("ece", "nll"))
+    ax.set(xlabel=x, ylabel=y)
     return style.finished(figure, style.handles(looks))
 
 
@@ -130,10 +128,8 @@ def fit_objectives_caption(frame: FigureData) -> str:
 def draw_fit_objectives(frame: FigureData) -> Figure:
     """Draw one line per objective."""
     names = sorted(frame.rows["calibrator"].unique(), key=frame.study.calibrators.index)
-    figure = style.new_figure(style.WIDTH, 5.6)
-    for ax, (column, (label, factor, span)) in zip(
-        figure.subplots(2, 2, sharex=True).ravel(), PANELS.items(), strict=True
-    ):
+    figure, axes = style.subplots(style.WIDTH, 5.6, 2, 2, sharex=True)
+    for ax, (column, (label, factor, span)) in zip(axes.ravel(), PANELS.items(), strict=True):
         for name in names:
             rows = frame.rows[(frame.rows["calibrator"] == name) & frame.rows[column].notna()]
             epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
@@ -147,7 +143,7 @@ def draw_fit_objectives(frame: FigureData) -> Figure:
         values = values[values > 0]
         if len(values):
             style.log_if_wide(ax, values, span, 1.3)
-    for ax in figure.axes[-2:]:
+    for ax in axes[-1]:
         ax.set_xlabel("Epoch of the fit")
     return style.finished(figure, style.line_handles(names), columns=4)
 
@@ -199,8 +195,7 @@ def solved_temperature_caption(frame: FigureData) -> str:
 
 def draw_solved_temperature(frame: FigureData) -> Figure:
     """Draw one column per indicator; random vectors above, test images below."""
-    figure = style.new_figure(style.WIDTH, 5.4)
-    axes = figure.subplots(2, len(INDICATORS), sharey="row", squeeze=False)
+    figure, axes = style.subplots(style.WIDTH, 5.4, 2, len(INDICATORS), sharey="row")
     for line, said in zip(axes, ("random vectors", "test images"), strict=True):
         rows = frame.rows[frame.rows["vectors"] == said]
         for ax, indicator in zip(line, INDICATORS, strict=True):
@@ -271,8 +266,9 @@ def draw_margin_temperature(frame: FigureData) -> Figure:
     test = frame.rows[frame.rows["split"] == "test"]
     seen = frame.rows.loc[frame.rows["split"] == "val", "margin"]
     margin, temperature = test["margin"].to_numpy(), test["temperature"].to_numpy()
-    figure = style.new_figure(style.WIDTH, 5.0)
-    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
+    figure, (upper, lower) = style.subplots(
+        style.WIDTH, 5.0, 2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
+    )
     order = np.argsort(margin)
     upper.axvspan(seen.min(), seen.max(), color="0.94", zorder=0)
     upper.plot(margin[order], temperature[order], color=COLOUR, linewidth=1.8)
@@ -282,12 +278,10 @@ def draw_margin_temperature(frame: FigureData) -> Figure:
     if not np.isnan(single):
         upper.axhline(single, color=style.GREY, linestyle="--", linewidth=1)
         handles.append(style.handle(color=style.GREY, linestyle="--", label=f"ts ({single:.2f})"))
-    upper.set_ylabel("Temperature")
-    upper.set_ylim(0, None)
+    upper.set(ylabel="Temperature", ylim=(0, None))
     shares = np.full(len(margin), 100 / len(margin))
     lower.hist(margin, MARGIN_BINS, weights=shares, color="0.55", edgecolor="white")
-    lower.set_ylabel("Images (%)")
-    lower.set_xlabel("Margin (logits)")
+    lower.set(ylabel="Images (%)", xlabel="Margin (logits)")
     figure.align_ylabels()
     return style.finished(figure, handles)
 
@@ -352,9 +346,10 @@ def margin_reliability_caption(frame: FigureData) -> str:
 def draw_margin_reliability(frame: FigureData) -> Figure:
     """Draw one column per calibrator."""
     shown = frame.parts("calibrator")
-    figure = style.new_figure(style.WIDTH, 5.4)
     ratios = {"height_ratios": [3, 2]}
-    axes = figure.subplots(2, len(shown), sharey="row", squeeze=False, gridspec_kw=ratios)
+    figure, axes = style.subplots(
+        style.WIDTH, 5.4, 2, len(shown), sharey="row", squeeze=False, gridspec_kw=ratios
+    )
     for upper, lower, (name, rows) in zip(*axes, shown.items(), strict=True):
         _reliability(upper, rows[rows["bin"] >= 0])
         _gaps(lower, rows[rows["bin"] < 0])

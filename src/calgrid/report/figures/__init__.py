@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
-from calgrid.report.figure import FigureData, FigureKind
+from calgrid.report.figure import FigureData, FigureKind, functions
 from calgrid.report.figures import (
     conformal,
     critical_difference,
@@ -37,46 +37,67 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 METHODS, CALIBRATORS = "Methods", "Calibrators"
 #: figures of every study
 FIGURES = (
-    FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL, column=True),
-    FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
-    FigureKind("over_under", "Over- and underconfidence", METHODS, over_under, column=True),
-    FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
+    FigureKind(
+        "nll_intervals", "NLL and Brier score", METHODS, *functions(intervals.NLL), column=True
+    ),
+    FigureKind("reliability", "Reliability diagrams", METHODS, *functions(reliability)),
+    FigureKind(
+        "over_under", "Over- and underconfidence", METHODS, *functions(over_under), column=True
+    ),
+    FigureKind(
+        "sensitivity", "Hyper-parameters of methods", METHODS, *functions(sensitivity.METHODS)
+    ),
     FigureKind(
         "critical_difference",
         "Critical differences of methods",
         METHODS,
-        critical_difference.METHODS,
+        *functions(critical_difference.METHODS),
         each="study",
     ),
     FigureKind(
-        "ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE, column=True
+        "ece_intervals",
+        "Calibration error and accuracy",
+        CALIBRATORS,
+        *functions(intervals.ECE),
+        column=True,
     ),
     FigureKind(
         "survey",
         "ECE against accuracy of networks",
         CALIBRATORS,
-        survey,
+        *functions(survey),
         each="dataset",
         column=True,
     ),
-    FigureKind("pareto", "NLL against the time of training", "Costs", pareto, column=True),
+    FigureKind(
+        "pareto", "NLL against the time of training", "Costs", *functions(pareto), column=True
+    ),
     FigureKind(
         "calibrator_sensitivity",
         "Hyper-parameters of calibrators",
         CALIBRATORS,
-        sensitivity.CALIBRATORS,
+        *functions(sensitivity.CALIBRATORS),
     ),
     FigureKind(
         "calibrator_critical_difference",
         "Critical differences of calibrators",
         CALIBRATORS,
-        critical_difference.CALIBRATORS,
+        *functions(critical_difference.CALIBRATORS),
         each="study",
     ),
-    FigureKind("conformal", "Size and coverage of conformal sets", CALIBRATORS, conformal),
-    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity, column=True),
     FigureKind(
-        "training", "Training curves", "Training", histories.TRAINING, each="setting", column=True
+        "conformal", "Size and coverage of conformal sets", CALIBRATORS, *functions(conformal)
+    ),
+    FigureKind(
+        "shift_severity", "Severity of corruptions", "Shift", *functions(severity), column=True
+    ),
+    FigureKind(
+        "training",
+        "Training curves",
+        "Training",
+        *functions(histories.TRAINING),
+        each="setting",
+        column=True,
     ),
 )
 
@@ -103,7 +124,7 @@ def write_figures(
     entries = []
     for kind in kinds:
         for group in kind.groups(data):
-            rows = kind.content.collect(data, group)
+            rows = kind.collect(data, group)
             if len(rows):
                 frame = FigureData(data, group, rows)
                 entries.append(kind.entry(frame))
@@ -133,7 +154,7 @@ def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Iterable[st
     wide = [suffix for suffix in formats if suffix not in narrow]
     for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):
         if chosen:
-            figure = kind.content.draw(dataclasses.replace(frame, width=width))
+            figure = kind.draw(dataclasses.replace(frame, width=width))
             _name(figure, frame.study)
             style.say_scales(figure)
         for suffix in chosen:

@@ -39,8 +39,7 @@ def draw(frame: FigureData) -> Figure:
     rows, known = frame.rows, frame.study.calibrators
     alphas, severities = list(rows["alpha"].unique()), list(rows["severity"].unique())
     shape = len(alphas), len(severities)
-    figure = style.new_figure(style.WIDTH, 2.8 * shape[0])
-    axes = figure.subplots(*shape, squeeze=False, sharey="row")
+    figure, axes = style.subplots(style.WIDTH, 2.8 * shape[0], *shape, squeeze=False, sharey="row")
     for line, alpha in zip(axes, alphas, strict=True):
         for ax, severity in zip(line, severities, strict=True):
             part = rows[(rows["alpha"] == alpha) & (rows["severity"] == severity)]
@@ -56,12 +55,14 @@ def draw(frame: FigureData) -> Figure:
     for upper, lower, severity in zip(axes[0], axes[-1], severities, strict=True):
         upper.set_title(f"severity {severity}" if severity else "clean test split")
         lower.set_xlabel("Mean size of the sets")
-    dots, shapes = {}, {}
-    for name in among(NAMES, rows["conformal"]):
-        dots[name] = style.dot(color=style.colour(NAMES, name), markersize=7)
-    for name in frame.calibrators():
-        look = style.dot(color=style.GREY, marker=style.marker(known, name))
-        shapes[style.calibrator_label(name)] = look
+    dots = {
+        name: style.dot(color=style.colour(NAMES, name), markersize=7)
+        for name in among(NAMES, rows["conformal"])
+    }
+    shapes = {
+        style.calibrator_label(name): style.dot(color=style.GREY, marker=style.marker(known, name))
+        for name in frame.calibrators()
+    }
     legends = {"score": style.handles(dots), "calibrator": style.handles(shapes)}
     style.legend_beside(figure, legends)
     return figure

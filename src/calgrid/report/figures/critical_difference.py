@@ -12,7 +12,7 @@ from calgrid.metrics import METRICS
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import style
-from calgrid.report.settings import Kind, on_most_rows, settings
+from calgrid.report.selections import Kind, on_most_rows, settings
 from calgrid.report.study import Group, StudyData
 from calgrid.statistics import CriticalDifference, critical_difference, nemenyi_cd
 
@@ -76,10 +76,14 @@ class Diagrams:
         """Draw one diagram per metric."""
         shown = _diagrams(frame)
         heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
-        figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
-        ratios = {"height_ratios": heights}
-        axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw=ratios)[:, 0]
-        for ax, (metric, each) in zip(axes, shown.items(), strict=True):
+        figure, axes = style.subplots(
+            style.WIDTH,
+            UNIT * sum(heights) + 0.7,
+            len(shown),
+            squeeze=False,
+            gridspec_kw={"height_ratios": heights},
+        )
+        for ax, (metric, each) in zip(axes[:, 0], shown.items(), strict=True):
             _diagram(ax, each)
             settings, p = each.friedman.n_settings, text.p_value(each.friedman.f_p_value)
             ax.set_title(f"{text.name(metric)}, {settings} settings; Friedman p: {p}")

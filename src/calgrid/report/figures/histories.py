@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calgrid.report.figure import FigureData
-from calgrid.report.histories import histories
 from calgrid.report.plotting import lines, style
+from calgrid.report.selections import histories
 from calgrid.report.study import Group, StudyData, among
 
 #: a learning rate below this share of the previous constant one has dropped
@@ -75,9 +75,9 @@ class Histories(NamedTuple):
         methods = frame.methods()
         curves = among(self.curves, frame.rows)
         height = self.height * len(curves) / len(self.curves)
-        figure = style.new_figure(frame.width, max(height, 0.19 * len(methods) + 0.8))
-        axes = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-        for ax, column in zip(axes, curves, strict=True):
+        height = max(height, 0.19 * len(methods) + 0.8)
+        figure, axes = style.subplots(frame.width, height, len(curves), sharex=True, squeeze=False)
+        for ax, column in zip(axes[:, 0], curves, strict=True):
             shown = self.curves[column]
             ax.set_ylabel(shown.label)
             for method in methods:
@@ -134,9 +134,7 @@ def _finish(figure: Figure, frame: FigureData) -> None:
     """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the
     legend.
     """
-    epochs: set[int] = set()
-    for _, history in frame.rows.groupby("method"):
-        epochs.update(drops(history))
+    epochs = {epoch for _, history in frame.rows.groupby("method") for epoch in drops(history)}
     for ax in figure.axes:
         for epoch in epochs:
             ax.axvline(epoch, color=style.GREY, linestyle=":", linewidth=1)

@@ -84,9 +84,8 @@ class Intervals:
         centre = rows["method"].map(methods.index).astype(float)
         offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
         height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
-        figure = style.new_figure(frame.width, height)
-        wide = frame.width > style.COLUMN
-        axes = figure.subplots(1, len(self.metrics), sharey=True)  # errors on one scale
+        wide, columns = frame.width > style.COLUMN, len(self.metrics)
+        figure, axes = style.subplots(frame.width, height, 1, columns, sharey=True)
         for ax, metric in zip(axes, self.metrics, strict=True):
             style.stripes(ax, methods)
             _intervals(ax, rows.assign(y=centre + offset * step), metric, known)
@@ -94,10 +93,10 @@ class Intervals:
             ax.set_xlabel(label if wide else label.replace(" (", "\n("))
             if not wide and ax.get_xscale() == "linear":
                 ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-        looks = {}
-        for name in calibrators:
-            look = {"markersize": 5, **style.marker_look(known, name)}
-            looks[style.calibrator_label(name)] = look
+        looks = {
+            style.calibrator_label(name): {"markersize": 5, **style.marker_look(known, name)}
+            for name in calibrators
+        }
         handles = style.handles(looks)
         handles += [style.null_handle()] if "ece" in self.metrics else []
         return style.finished(figure, handles, columns=6)

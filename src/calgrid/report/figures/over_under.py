@@ -47,8 +47,7 @@ def caption(frame: FigureData) -> str:
 def draw(frame: FigureData) -> Figure:
     """Draw two bars per method."""
     rows = frame.rows
-    figure = style.new_figure(frame.width, 0.42 * len(rows) + 1.1)
-    ax = figure.subplots()
+    figure, ax = style.subplots(frame.width, 0.42 * len(rows) + 1.1)
     style.stripes(ax, list(rows["method"]))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
     estimates = {metric: style.estimates(rows, metric) for metric in PARTS}

@@ -42,8 +42,7 @@ def front(rows: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: FigureData) -> Figure:
     """Draw one marker per method and calibrator."""
-    figure = style.new_figure(frame.width, 4.2)
-    ax = figure.subplots()
+    figure, ax = style.subplots(frame.width, 4.2)
     for row in frame.rows.itertuples():
         look = style.dot(**style.marker_look(frame.study.methods, row.method))
         face = "white" if row.calibrator == UNCALIBRATED else look["color"]
@@ -52,14 +51,12 @@ def draw(frame: FigureData) -> Figure:
     ax.step(
         best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1
     )
-    ax.set_xlabel("Training (s)")
-    ax.set_ylabel(text.in_unit("nll"))
+    ax.set(xlabel="Training (s)", ylabel=text.in_unit("nll"))
     bare = frame.rows[frame.rows["calibrator"] == UNCALIBRATED].set_index("method")["accuracy_mean"]
     reached = bare.map(lambda value: f" ({text.format_with_unit('accuracy', value)})")
-    looks = {}
-    for name in frame.methods():
-        looks[name + reached.get(name, "")] = style.dot(
-            **style.marker_look(frame.study.methods, name)
-        )
+    looks = {
+        name + reached.get(name, ""): style.dot(**style.marker_look(frame.study.methods, name))
+        for name in frame.methods()
+    }
     style.legend_beside(figure, {"method": style.handles(looks)})
     return figure

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import lines, style
-from calgrid.report.settings import Kind
+from calgrid.report.selections import Kind
 from calgrid.report.study import Group, StudyData, among, calibrated
 from calgrid.storage import schema
 from calgrid.storage.layout import RunKey
@@ -84,8 +84,10 @@ class Sensitivity:
         options, said = rows["option"].unique(), rows["said"].unique().tolist()
         labels = rows["sweep"].unique().tolist()
         styles = dict(zip(said, LINES, strict=False))
-        figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
-        axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)
+        height = 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3)
+        figure, axes = style.subplots(
+            style.WIDTH, height, len(options), len(METRICS), sharex="row", squeeze=False
+        )
         for option, line in zip(options, axes, strict=True):
             for ax, metric in zip(line, METRICS, strict=True):
                 own = rows[rows["option"] == option]
@@ -138,10 +140,8 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     catalog = MethodCatalog(variants, overrides, datasets)
     place = RunKey(*group[:3], method="", seed=0)
     trained = [run["key"]["method"] for run in data.runs(group) if not run["external"]]
-    parts = {}
-    for name in among(data.methods, trained):
-        parts[name] = list(_parts(catalog, place, name))
-    return _sweeps(parts)
+    names = among(data.methods, trained)
+    return _sweeps({name: list(_parts(catalog, place, name)) for name in names})
 
 
 def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:

@@ -37,8 +37,9 @@ def draw(frame: FigureData) -> Figure:
     """Draw one line per method; one column for uncalibrated networks and one for a calibrator."""
     rows, methods = frame.rows, frame.methods()
     shown = among(frame.study.few_calibrators(), rows["calibrator"])
-    figure = style.new_figure(frame.width, 7.0)
-    axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
+    figure, axes = style.subplots(
+        frame.width, 7.0, len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False
+    )
     for column, calibrator in zip(axes.T, shown, strict=True):
         part = rows[rows["calibrator"] == calibrator]
         for ax, metric in zip(column, METRICS, strict=True):

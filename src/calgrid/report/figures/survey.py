@@ -64,8 +64,7 @@ def _shown_calibrator(frame: FigureData) -> str:
 
 def draw(frame: FigureData) -> Figure:
     """Draw one hollow and one filled marker per network, and a dot for each other calibrator."""
-    figure = style.new_figure(frame.width, 4.6)
-    ax = figure.subplots()
+    figure, ax = style.subplots(frame.width, 4.6)
     rows = frame.rows.assign(
         x=style.statistic(frame.rows, "accuracy"), y=style.statistic(frame.rows, "ece")
     )
@@ -74,8 +73,7 @@ def draw(frame: FigureData) -> Figure:
         _network(ax, part.set_index("calibrator"), after)
     if not style.log_if_wide(ax, rows["y"].to_numpy(), LOG_FACTOR, 1.3):
         ax.set_ylim(0, rows["y"].max() * 1.1)
-    ax.set_xlabel(text.in_unit("accuracy"))
-    ax.set_ylabel(text.in_unit("ece"))
+    ax.set(xlabel=text.in_unit("accuracy"), ylabel=text.in_unit("ece"))
     shade = style.PALETTE[0]
     looks = {}
     if after:

@@ -69,6 +69,14 @@ def new_figure(width: float, height: float) -> Figure:
         return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
+def subplots(
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Figure, Any]:
+    """:func:`new_figure` and its axes, as of ``Figure.subplots`` with its ``options``."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots(rows, columns, **options)
+
+
 def finished(
     figure: Figure,
     handles: Sequence[Artist],

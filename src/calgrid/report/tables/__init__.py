@@ -3,6 +3,7 @@ report.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from calgrid.report.index import write_index
@@ -73,4 +74,4 @@ def write_tables(data: StudyData, out: Path, further: Iterable[Table] = ()) -> l
     paths = []
     for table in tables:
         paths += table.write(out)
-    return [*paths, write_index(out, [table.entry for table in tables])]
+    return [*paths, write_index(out, [asdict(table.shown) for table in tables])]

@@ -2,6 +2,7 @@
 predictions of them are.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -16,7 +17,7 @@ from calgrid.report.table import (
     Table,
     fraction_cell,
     grouped,
-    number,
+    interval_cell,
     section,
     whole,
     words,
@@ -137,7 +138,8 @@ def _classes(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
         del columns["Method"]
     for name, part in parts.items():
         columns[f"Confidence (%), {name}"] = _from(part, fraction_cell, "confidence")
-        columns[f"Gap (points), {name}"] = _from(part, _gap)
+        gap = functools.partial(interval_cell, name="gap", metric="accuracy", signed=True)
+        columns[f"Gap (points), {name}"] = _from(part, gap)
     return section(data.label(group), shown, columns)
 
 
@@ -146,12 +148,6 @@ def _from(
 ) -> Callable[[pd.Series], Cell]:
     """Cell of the row with the same index in another frame."""
     return lambda row: cell(part.loc[row.name], *names)
-
-
-def _gap(row: pd.Series) -> Cell:
-    gap = float(row["gap_mean"])
-    interval = text.interval("accuracy", row["gap_ci_low"], row["gap_ci_high"])
-    return number(gap, text.format_metric("accuracy", gap, signed=True), interval)
 
 
 def _share(row: pd.Series, name: str) -> Cell:
@@ -185,10 +181,10 @@ def _group_means(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _groups(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
     sizes = data.runs(group)[0]["class_groups"]
-    headings, order = {}, list(sizes).index
-    for name, size in sizes.items():
-        headings[name] = f"{name} ({text.count(size, 'class', 'classes')})"
-    shown = rows.sort_values("class_group", key=lambda names: names.map(order), kind="stable")
+    headings = {
+        name: f"{name} ({text.count(size, 'class', 'classes')})" for name, size in sizes.items()
+    }
+    shown = data.in_order(rows, data.methods, by=("class_group",), class_group=list(sizes))
     columns: Columns = {
         "Group": lambda row: words(headings[row["class_group"]]),
         "Method": lambda row: words(row["method"]),

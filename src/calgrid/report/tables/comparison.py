@@ -30,7 +30,9 @@ BESIDE: Columns = {
         text.in_unit(row["metric"]) + (f" against {row['shift']}" if row["shift"] else "")
     ),
     "Seeds": lambda row: whole(row["n_seeds"]),
-    "Ours": lambda row: _value(row, row["mean"], _spread(row)),
+    "Ours": lambda row: _value(
+        row, row["mean"], text.spread(row["metric"], *row[["n_seeds", "std", "ci_low", "ci_high"]])
+    ),
     "Published": lambda row: _value(row, row["published"]),
     "Difference": lambda row: _value(row, row["mean"] - row["published"], signed=True),
     "Source": lambda row: words(row["published_source"]),
@@ -152,14 +154,11 @@ def _difference(rows: pd.DataFrame) -> Cell:
 
 def published(data: StudyData) -> Table | None:
     """Our results beside the published numbers."""
-    order = metric_names()
 
     def select(group: Group) -> pd.DataFrame:
         rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])
-        found = rows[rows["published"].notna()].sort_values(
-            "metric", key=lambda ids: ids.map(order.index)
-        )
-        return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
+        by, found = ("method", "calibrator", "metric"), rows[rows["published"].notna()]
+        return data.in_order(found, data.order(group), by, metric=metric_names())[PUBLISHED_COLUMNS]
 
     def caption(frame: pd.DataFrame) -> str:
         return (
@@ -179,10 +178,6 @@ def published(data: StudyData) -> Table | None:
         lambda group, rows: [section(data.label(group), rows, BESIDE)],
         caption,
     )
-
-
-def _spread(row: pd.Series) -> str:
-    return text.spread(row["metric"], *row[["n_seeds", "std", "ci_low", "ci_high"]])
 
 
 def _value(row: pd.Series, value: float, spread: str = "", signed: bool = False) -> Cell:

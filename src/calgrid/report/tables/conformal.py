@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -40,13 +41,11 @@ def conformal(data: StudyData) -> Table | None:
     for metric, (title, *_) in SHOWN.items():
         columns[title] = functools.partial(_cell, metric=metric)
 
-    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        found = []
+    def sections(group: Group, rows: pd.DataFrame) -> Iterator[Section]:
         for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False):
             images = IMAGES.get(severity, f"severity {severity}")
             heading = f"{data.label(group)}: {100 * (1 - alpha):g} % asked for, {images}"
-            found.append(section(heading, part, columns))
-        return found
+            yield section(heading, part, columns)
 
     return grouped(
         "conformal",

@@ -50,10 +50,11 @@ def costs(data: StudyData) -> Table | None:
         [*SETTING, "stage"], sort=False
     ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
-        shown = {}  # columns with a value in at least one row
-        for name, make in _columns(stage, data).items():
-            if any(make(row).text != text.NOTHING for _, row in rows.iterrows()):
-                shown[name] = make
+        shown = {  # columns with a value in at least one row
+            name: make
+            for name, make in _columns(stage, data).items()
+            if any(make(row).text != text.NOTHING for _, row in rows.iterrows())
+        }
         sections.append(section(heading, rows, shown))
     caption = (
         f"{captions.SECONDS} {captions.over_seeds(frame)} Peak memory is "
@@ -136,9 +137,10 @@ def training_time(data: StudyData) -> Table | None:
         "Parameters": lambda row: whole(row["parameters"]),
         "Device": lambda row: words(row["device_name"]),
     }
-    sections = []
-    for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False):
-        sections.append(section(f"{dataset}, {backbone}, protocol {protocol}", rows, columns))
+    sections = [
+        section(f"{dataset}, {backbone}, protocol {protocol}", rows, columns)
+        for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False)
+    ]
     caption = (
         f"{captions.SECONDS} {captions.over_seeds(frame)} The "
         "total of a second stage includes its first stage, which is trained once for all its "

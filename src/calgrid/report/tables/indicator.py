@@ -6,9 +6,9 @@ import math
 import pandas as pd
 
 from calgrid.report import text
-from calgrid.report.histories import histories
+from calgrid.report.selections import histories
 from calgrid.report.study import Group, StudyData
-from calgrid.report.table import Cell, Columns, Table, number, section, whole, words
+from calgrid.report.table import Cell, Columns, Table, grouped, number, section, whole, words
 from calgrid.storage.schema import SETTING
 
 #: column of the history -> heading, factor, decimals
@@ -41,16 +41,16 @@ def indicator(data: StudyData) -> Table | None:
     }
     for name, (label, *_) in DIAGNOSTICS.items():
         columns[label] = functools.partial(_cell, name=name)
-    frames, sections = [], []
-    for group in data.settings:
-        rows = _means(data, group)
-        if len(rows):
-            frames.append(rows)
-            sections.append(section(data.label(group, checkpoint=False), rows, columns))
-    if not frames:
-        return None
-    frame = pd.concat(frames, ignore_index=True)
-    return Table("indicator", "Indicator and gate of FeDLaS", "Training", CAPTION, frame, sections)
+    return grouped(
+        "indicator",
+        "Indicator and gate of FeDLaS",
+        "Training",
+        data.settings,
+        lambda group: _means(data, group),
+        lambda group, rows: [section(data.label(group, checkpoint=False), rows, columns)],
+        lambda _: CAPTION,
+        keys=SETTING,
+    )
 
 
 def _means(data: StudyData, group: Group) -> pd.DataFrame:
@@ -58,12 +58,11 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
     ``n_seeds``.
     """
     rows = []
-    place = dict(zip(SETTING, group[:3], strict=True))
     for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
         last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
             columns=[*DIAGNOSTICS]
         )
-        row = {**place, "method": method, "n_seeds": len(last)}
+        row = {"method": method, "n_seeds": len(last)}
         for name in DIAGNOSTICS:
             row[f"{name}_mean"], row[f"{name}_std"] = last[name].mean(), last[name].std()
         rows.append(row)

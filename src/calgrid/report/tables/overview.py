@@ -14,6 +14,7 @@ from calgrid.report.table import (
     Section,
     Table,
     grouped,
+    interval_cell,
     metric_cell,
     ranked,
     section,
@@ -51,7 +52,9 @@ def overview(data: StudyData) -> Table | None:
         text.heading("nll"): lambda row: metric_cell(row, "nll"),
         "NLL against the best": lambda row: _tested(row, "best"),
         f"NLL against {data.baseline}": lambda row: _tested(row, "baseline"),
-        text.in_unit("ece_debiased"): _calibration,
+        text.in_unit("ece_debiased"): lambda row: interval_cell(
+            row, "ece_debiased", "ece_debiased"
+        ),
         f"Best recipe: {text.in_unit('nll')}": _recipe,
     }
 
@@ -71,13 +74,6 @@ def overview(data: StudyData) -> Table | None:
         )
 
     return grouped("overview", "Methods at a glance", SUMMARY, data.groups, rows, format, caption)
-
-
-def _calibration(row: pd.Series) -> Cell:
-    ece = float(row["ece_debiased_mean"])
-    ends = row["ece_debiased_ci_low"], row["ece_debiased_ci_high"]
-    interval = text.interval("ece_debiased", *ends)
-    return Cell(text.format_metric("ece_debiased", ece), interval, sort=ece)
 
 
 def _recipe(row: pd.Series) -> Cell:

@@ -43,8 +43,15 @@ def comparisons(data: StudyData) -> Table | None:
         return None
     metrics = (*METRICS, *data.own_metrics)
     found = answers(data.tests[data.tests["split"] == "test"], data.comparisons)
-    shown = _of_calibrators(found) | found["calibrator"].isin(data.few_calibrators())
-    told = _in_order(data, metrics, found[shown & found["metric"].isin(metrics)])
+    of_calibrators = found["method"] == found["against"]
+    shown = of_calibrators | found["calibrator"].isin(data.few_calibrators())
+    told = data.in_order(
+        found[shown & found["metric"].isin(metrics)],
+        data.methods,
+        by=("question", "method", "calibrator", "metric"),
+        question=[each["question"] for each in data.comparisons],
+        metric=metrics,
+    ).drop(columns=CONSTANT)
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         header = [*WORDS, *(f"Δ {text.in_unit(metric)}" for metric in metrics)]
@@ -61,25 +68,6 @@ def comparisons(data: StudyData) -> Table | None:
         sections,
         lambda frame: _caption(data, frame),
     )
-
-
-def _in_order(data: StudyData, metrics: Sequence[str], told: pd.DataFrame) -> pd.DataFrame:
-    """Sort answers by question as in the configuration, then by method, calibrator and metric as
-    shown.
-    """
-    places = told.assign(
-        question=told["question"].map([each["question"] for each in data.comparisons].index),
-        method=told["method"].map(data.methods.index),
-        calibrator=told["calibrator"].map(data.calibrators.index),
-        metric=told["metric"].map(metrics.index),
-    )
-    order = places.sort_values(["question", "method", "calibrator", "metric"], kind="stable").index
-    return told.loc[order].drop(columns=CONSTANT)
-
-
-def _of_calibrators(answers: pd.DataFrame) -> pd.Series:
-    """Which rows are about two calibrators of a method."""
-    return answers["method"] == answers["against"]
 
 
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:

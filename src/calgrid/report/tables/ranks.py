@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.components.metrics import find_metric
 from calgrid.report import text
-from calgrid.report.settings import Kind, settings
+from calgrid.report.selections import Kind, settings
 from calgrid.report.study import UNCALIBRATED, StudyData
 from calgrid.report.table import Cell, Columns, Table, number, section, whole, words
 from calgrid.statistics import improvements, mean_ranks, wilcoxon_holm, win_rates
@@ -71,9 +71,10 @@ def _compare(
 ) -> pd.DataFrame | None:
     if rows.empty:
         return None
-    scores = {}
-    for metric, part in rows.groupby("metric"):
-        scores[metric] = part.pivot(index="setting", columns="name", values="mean")
+    scores = {
+        metric: part.pivot(index="setting", columns="name", values="mean")
+        for metric, part in rows.groupby("metric")
+    }
     complete = scores[TESTED].dropna()
     if min(complete.shape) < 2:
         return None

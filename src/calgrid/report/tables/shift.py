@@ -1,5 +1,7 @@
 """Tables of shifted and out-of-distribution test sets."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from calgrid.metrics.table import OOD_NETWORK
@@ -43,14 +45,12 @@ SCORED_BY = {
 def shift(data: StudyData) -> Table | None:
     """Calibration under shift, by severity."""
 
-    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+    def sections(group: Group, rows: pd.DataFrame) -> Iterator[Section]:
         lead = {**calibrated_columns(data), "Corruptions": lambda row: whole(row["n_shifts"])}
         metrics = (*SHIFT_METRICS, *data.own_metrics)
-        found = []
         for key, part in rows.groupby(["severity", "domain"]):
             heading = f"{data.label(group)}: {condition(*key)}"
-            found.append(metric_section(heading, part, metrics, lead, "method"))
-        return found
+            yield metric_section(heading, part, metrics, lead, "method")
 
     return grouped(
         "shift",
@@ -94,12 +94,10 @@ def _set(data: StudyData, group: Group, name: str) -> str:
 def ood(data: StudyData) -> Table | None:
     """Detection of out-of-distribution sets."""
 
-    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        found = []
+    def sections(group: Group, rows: pd.DataFrame) -> Iterator[Section]:
         for name, part in rows.groupby("shift"):
             heading = f"{data.label(group)} against {_set(data, group, str(name))}"
-            found.append(metric_section(heading, part, OOD_METRICS, calibrated_columns(data)))
-        return found
+            yield metric_section(heading, part, OOD_METRICS, calibrated_columns(data))
 
     return grouped(
         "ood",
@@ -129,17 +127,15 @@ def ood_scores(data: StudyData) -> Table | None:
         bare = rows[rows["calibrator"] == UNCALIBRATED]
         return bare.sort_values("shift", kind="stable")  # means over groups first
 
-    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+    def sections(group: Group, rows: pd.DataFrame) -> Iterator[Section]:
         lead = {
             "Set": lambda row: words(_set(data, group, row["shift"])),
             "Method": lambda row: words(row["method"]),
             "Seeds": lambda row: whole(row["n_seeds"]),
         }
-        found = []
         for measure, of_section in SCORED_BY.items():
             heading = f"{data.label(group)}: {measure}"
-            found.append(metric_section(heading, rows, of_section, lead, "shift"))
-        return found
+            yield metric_section(heading, rows, of_section, lead, "shift")
 
     return grouped(
         "ood_scores",

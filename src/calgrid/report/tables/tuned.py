@@ -57,9 +57,10 @@ def read_tuned(data: StudyData) -> Tuned | None:
     if not tuning:
         return None
     protocol = tuning["protocol"]
-    candidates = {}
-    for name, those in tuning["methods"].items():
-        candidates[name] = [(each["protocol"], each["method"]) for each in those]
+    candidates = {
+        name: [(each["protocol"], each["method"]) for each in those]
+        for name, those in tuning["methods"].items()
+    }
     metric = tuning["metric"]
     choices = choose(data.rows(METRICS, split="val", metric=metric), candidates, metric)
     test = data.rows(METRICS, split="test")
