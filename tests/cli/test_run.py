@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 
@@ -120,6 +121,19 @@ def test_a_log_has_only_stages_that_changed_and_a_terminal_draws_in_place():
     assert screen.is_due()
     screen.draw(["a 2", "b 1"], last=True)
     assert terminal.getvalue() == "a 1\nb 1\n\x1b[2A\x1b[Jnews\na 2\nb 1\n"
+
+
+def test_the_run_ends_when_the_reader_of_its_output_has_gone(stages, tmp_path):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    (tmp_path / "events").touch()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        with pytest.raises(BrokenPipeError):
+            run._follow(process, tmp_path / "events", stages, Screen(Closed()))
+        ended, _ = process.poll(), process.kill()
+    assert ended == -signal.SIGTERM
 
 
 @pytest.fixture(scope="module")

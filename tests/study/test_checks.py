@@ -236,6 +236,21 @@ def test_mistakes_in_a_grid(study, refuses, grid, parts):
         study(grid, protocols={name: {"base": "digits", **each} for name, each in variants.items()})
 
 
+def test_a_shift_whose_file_is_broken_is_not_called_unknown(
+    study, tmp_path, refuses, without_plugins
+):
+    (tmp_path / "lab/datasets").mkdir(parents=True)
+    (tmp_path / "lab/datasets/dim.py").write_text(
+        "from calgrid.components.registry import register\n"
+        "from calgrid.datasets import ShiftFamily\n"
+        "@register(source='a test', role='shift', of='digits')\n"
+        "class Dim(ShiftFamily):\n"
+        '    """Darker."""\n'
+    )
+    with refuses(ConfigError, "Unknown fact 'of' in", "dim.py"):
+        study({"shifts": ["dim"]}, plugins=[str(tmp_path / "lab")])
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"), TOP_LEVEL, ids=[str(changes)[:70] for changes, _ in TOP_LEVEL]
 )

@@ -293,6 +293,10 @@ def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen
                     screen.draw(stages.lines(), last=ended)
                 if not ended:
                     time.sleep(LOOK)
+    except BaseException:  # the reader of the output (head, less) has closed it
+        process.terminate()
+        process.wait()
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, term)

@@ -523,14 +523,18 @@ def broken(kind: str) -> list[str]:
     return list(dict.fromkeys(messages))
 
 
+def why_broken(kind: str, name: str) -> str:
+    """Message about the invalid file of a component, or ''."""
+    return _files(kind).broken.get((kind, name), "")
+
+
 def missing(
     kinds: Iterable[str], what: str, name: str, known: Iterable[str], where: str = ""
 ) -> ConfigError:
     """Return the error for an identifier that is unknown or whose file is broken."""
     for kind in kinds:
-        messages = _files(kind).broken
-        if (kind, name) in messages:
-            return ConfigError(messages[kind, name])
+        if reason := why_broken(kind, name):
+            return ConfigError(reason)
     place = f" in {where}" if where else ""
     if what == "calibrator":
         if name in FULL_NAMES:  # where an identifier is needed

@@ -192,6 +192,9 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
     if not isinstance(protocol, TrainingProtocol):
         _check_ready_weights(grid, protocol, datasets, where)
     known = set().union(*map(datasets.families, grid.datasets))
+    for shift in grid.shifts:
+        if shift not in known and (reason := registry.why_broken("dataset", shift)):
+            raise ConfigError(reason)
     check_ids("shift", grid.shifts, known, f"{where}.shifts")
 
 
