@@ -70,7 +70,7 @@ def test_equal_count_bins_are_not_empty_and_never_part_equal_scores(scores, n_bi
     assert (np.diff(cuts) > 0).all()
     # neighbours so close that nothing lies between them may share a bin
     if (np.diff(np.unique(ordered)) > 1e-12).all():
-        number = count(cuts, ordered, ordered).n
+        number = count(cuts, ordered, ordered).count
         assert number.min() >= 1
         largest_tie = np.unique(ordered, return_counts=True)[1].max()
         assert number.max() <= -(-len(ordered) // n_bins) + largest_tie
@@ -78,7 +78,7 @@ def test_equal_count_bins_are_not_empty_and_never_part_equal_scores(scores, n_bi
 
 def test_without_ties_bins_differ_by_one_sample_at_most():
     scores = np.random.default_rng(0).permutation(np.linspace(0, 1, 101))
-    number = count(make_cuts(scores, 15, "quantile"), scores, scores).n
+    number = count(make_cuts(scores, 15, "quantile"), scores, scores).count
     assert set(number) <= {6, 7}
     assert number.sum() == 101
 

@@ -5,25 +5,17 @@ Bins are (low, high]; B - 1 cuts define B bins, from 0 to 1.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from calgrid.calibrators._probabilities import Array, Mask, Places, columns, is_tensor, namespace
-from calgrid.metrics.binning import inner_edges
+from calgrid.metrics.binning import BinSums, inner_edges, sums_of
 
 #: closer scores count as one: a constant added to a row of logits rounds equal ones in other last
 #: bits, and the slope between them could overflow
 CLOSE = 1e-12
 Spacing = Literal["quantile", "width"]
-
-
-class Counts(NamedTuple):
-    """Sums over the samples of each bin, each float64 (B,): number, correct ones, scores."""
-
-    n: Array
-    correct: Array
-    scores: Array
 
 
 def distinct(ordered: Array) -> Mask:
@@ -130,15 +122,9 @@ def padded(rows: Sequence[Array], width: int, fill: float | None = None) -> Arra
     return table
 
 
-def count(cuts: Array, scores: Array, correct: Array) -> Counts:
-    """Sum numbers, correct predictions and scores ``(N,)`` in each bin."""
-    index, n_bins = bin_of(cuts, scores), len(cuts) + 1
-    return Counts(
-        *(
-            np.bincount(index, weight, n_bins).astype(np.float64)
-            for weight in (None, correct, scores)
-        )
-    )
+def count(cuts: Array, scores: Array, correct: Array) -> BinSums:
+    """Sum numbers, scores and correct predictions ``(N,)`` in each bin."""
+    return sums_of(bin_of(cuts, scores), len(cuts) + 1, scores, correct)
 
 
 def centres(cuts: Array) -> Array:
@@ -148,13 +134,13 @@ def centres(cuts: Array) -> Array:
 
 
 def smoothed_rate(
-    counts: Counts, cuts: Array, prior_mean: Array | float, prior_count: float
+    sums: BinSums, cuts: Array, prior_mean: Array | float, prior_count: float
 ) -> Array:
     """Return ``(correct + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``;
     empty: bin centre.
     """
-    total = counts.n + prior_count
+    total = sums.count + prior_count
     rate = np.divide(
-        counts.correct + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0
+        sums.correct + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0
     )
-    return np.where(counts.n > 0, rate, centres(cuts))
+    return np.where(sums.count > 0, rate, centres(cuts))

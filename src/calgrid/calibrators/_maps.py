@@ -10,6 +10,7 @@ import numpy as np
 from calgrid.calibrators._binning import lines, padded
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Mask,
@@ -18,7 +19,7 @@ from calgrid.calibrators._probabilities import (
     top_label,
     top_label_map,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 
 
 class TopLabelMap(Calibrator):

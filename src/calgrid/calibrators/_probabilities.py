@@ -6,7 +6,7 @@ PyTorch module gives it tensors. The functions that both libraries name alike ar
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Places = NDArray[np.intp]
+#: weight (K, d) and bias (K,) of the model's last layer
+Head = tuple[Array, Array]
 #: entries of a ``fit_history`` by name
 History = dict[str, Any]
 #: tolerance of row sums of low-precision probabilities; and of row sums and signs that numbers must
@@ -91,19 +93,25 @@ def inverse_softplus(y: float) -> float:
     return y + float(np.log(-np.expm1(-y)))
 
 
-def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
+def by_blocks(
+    convert: Callable[[Array], Any],
+    rows: Array,
+    blocks: Sequence[slice] | None = None,
+    parts: tuple[int, ...] = (),
+) -> Array:
     """Return ``convert(rows)``, block by block, so that arrays in between stay in the cache.
 
     Parameters
     ----------
-    convert : maps rows ``(n, K)`` to rows ``(n, K)``, each separately.
+    convert : maps rows ``(n, K)`` to rows ``(*parts, n, K)``, each separately.
     rows : ``(N, K)``.
+    blocks : by default those of :func:`row_blocks`.
     """
     if is_tensor(rows):
         return convert(rows)
-    result = np.empty(rows.shape)
-    for block in row_blocks(*rows.shape):
-        result[block] = convert(rows[block])
+    result = np.empty((*parts, *rows.shape))
+    for block in blocks or row_blocks(*rows.shape):
+        result[..., block, :] = convert(rows[block])
     return result
 
 
@@ -195,11 +203,7 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
 
     Both are at least ln of the smallest normal float32.
     """
-    if is_tensor(logits):
-        return _log_probabilities(logits)
-    scores, rests = np.empty((2, *logits.shape))
-    for block in row_blocks(*logits.shape):  # arrays in between stay in the cache
-        scores[block], rests[block] = _log_probabilities(logits[block])
+    scores, rests = by_blocks(_log_probabilities, logits, parts=(2,))
     return scores, rests
 
 

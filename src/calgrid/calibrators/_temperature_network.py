@@ -13,6 +13,7 @@ from calgrid.calibrators._network import MLP, minimise
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Places,
@@ -24,7 +25,7 @@ from calgrid.calibrators._probabilities import (
     softplus,
 )
 from calgrid.calibrators._temperature import KEPT, fit_temperature, temperature_range
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 
 #: maximum temperature in units of the logits, which limits extrapolation
 T_MAX = 100.0
@@ -104,7 +105,7 @@ class NetworkObjective:
         sums = count(cuts, probability, self.evidence.correct)
         return {
             "trace_nll": LogLoss()(self.evidence, beta)[0],
-            "trace_ece": float(np.abs(sums.scores - sums.correct).sum()) / len(beta),
+            "trace_ece": float(np.abs(sums.confidence - sums.correct).sum()) / len(beta),
             "trace_gradient": float(np.linalg.norm(self(parameters)[1])),
         }
 

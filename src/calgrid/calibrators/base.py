@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
     Array,
+    Head,
     Labels,
     are_probabilities,
     by_blocks,
@@ -46,8 +47,6 @@ from calgrid.metrics import Output
 from calgrid.optional import say_extra
 from calgrid.storage.arrays import write_arrays
 
-#: weight (K, d) and bias (K,) of the model's last layer
-Head = tuple[Array, Array]
 #: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
 WORSE = 2.0
 #: share of the rows of a set on which calibrators are fitted that are scored on its rest

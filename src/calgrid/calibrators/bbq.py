@@ -7,8 +7,7 @@ from scipy.special import betaln
 
 from calgrid.calibrators._binning import centres, distinct, equal_count_cuts, steps
 from calgrid.calibrators._maps import TopLabelMap
-from calgrid.calibrators._probabilities import Array, History, Labels, Mask, top_label
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, Mask, top_label
 from calgrid.components.registry import register
 
 #: weight of the prior of a bin in samples, and the range of its mean, in the score of a binning

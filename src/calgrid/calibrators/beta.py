@@ -5,6 +5,7 @@ import numpy as np
 from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     log_probabilities,
@@ -12,7 +13,7 @@ from calgrid.calibrators._probabilities import (
     take,
     top_label_map,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 #: free columns of the design (ln s, -ln (1 - s), 1), in the order in which they are tried

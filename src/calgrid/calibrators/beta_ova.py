@@ -5,13 +5,14 @@ import numpy as np
 from calgrid.calibrators._logistic import notes
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     log_probabilities,
     renormalised,
     softmax,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.calibrators.beta import beta_map, fit_beta
 from calgrid.components.registry import register
 

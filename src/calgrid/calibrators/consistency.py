@@ -5,6 +5,7 @@ from scipy.special import log_ndtr
 
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     by_blocks,
@@ -13,7 +14,7 @@ from calgrid.calibrators._probabilities import (
     take,
     totals,
 )
-from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators.base import SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Places,
@@ -16,7 +17,7 @@ from calgrid.calibrators._probabilities import (
     softmax,
 )
 from calgrid.calibrators._temperature import KEPT, decade, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index, inner_edges

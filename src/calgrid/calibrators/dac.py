@@ -5,9 +5,16 @@ from typing import cast
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._probabilities import Array, History, Labels, possible_labels, softmax
+from calgrid.calibrators._probabilities import (
+    Array,
+    Head,
+    History,
+    Labels,
+    possible_labels,
+    softmax,
+)
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import register
 
 

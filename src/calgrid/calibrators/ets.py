@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     logit_scale,
@@ -19,7 +20,7 @@ from calgrid.calibrators._probabilities import (
 )
 from calgrid.calibrators._temperature import KEPT, Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 

@@ -5,8 +5,7 @@ from typing import cast
 import numpy as np
 
 from calgrid.calibrators._clipping import Clipping
-from calgrid.calibrators._probabilities import Array, History, Labels
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks

@@ -12,6 +12,7 @@ from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import TopLabelInputs
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Mask,
@@ -20,7 +21,7 @@ from calgrid.calibrators._probabilities import (
     softmax,
 )
 from calgrid.calibrators._temperature import BETA_BOUNDS, KEPT, fit_temperature
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 

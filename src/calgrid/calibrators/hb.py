@@ -6,8 +6,7 @@ import numpy as np
 
 from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
 from calgrid.calibrators._maps import TopLabelMap
-from calgrid.calibrators._probabilities import Array, History, Labels, top_label
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, top_label
 from calgrid.components.registry import register
 
 
@@ -53,4 +52,4 @@ class TopLabelHistogramBinning(TopLabelMap):
         self.points = make_cuts(confidence, self.n_bins, self.spacing)
         counts = count(self.points, confidence, (predicted == labels).astype(np.float64))
         self.accuracy = smoothed_rate(counts, self.points, 0.5, self.prior_count)
-        return {"n_bins": len(self.accuracy), "n_empty": int((counts.n == 0).sum())}
+        return {"n_bins": len(self.accuracy), "n_empty": int((counts.count == 0).sum())}

@@ -51,5 +51,5 @@ class HistogramBinning(OneVsAllMap):
         """Return cuts and values for the scores ``(N,)`` of one class, and its samples."""
         cuts = make_cuts(scores, self.n_bins, self.spacing)
         counts = count(cuts, scores, hits.astype(np.float64))
-        mean = counts.scores / np.maximum(counts.n, 1.0)
+        mean = counts.confidence / np.maximum(counts.count, 1.0)
         return cuts, smoothed_rate(counts, cuts, mean, self.prior_count)

@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LOOSE
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     inverse_softplus,
@@ -15,7 +16,7 @@ from calgrid.calibrators._probabilities import (
     usable_rows,
 )
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.calibrators.indicators import entropy
 from calgrid.components.registry import register
 from calgrid.metrics.moments import moments

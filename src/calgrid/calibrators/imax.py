@@ -5,6 +5,7 @@ import numpy as np
 from calgrid.calibrators._binning import count, distinct, smoothed_rate, steps
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     log_probabilities,
@@ -12,7 +13,7 @@ from calgrid.calibrators._probabilities import (
     sigmoid,
     softmax,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 #: alternations of edges and representatives
@@ -117,7 +118,7 @@ class InformationMaximizingBinning(Calibrator):
         self.cuts = np.unique(sigmoid(edges))
         hits = np.arange(logits.shape[1]) == labels[:, None]
         counts = count(self.cuts, softmax(logits)[possible], hits[possible].astype(np.float64))
-        mean = counts.scores / np.maximum(counts.n, 1.0)
+        mean = counts.confidence / np.maximum(counts.count, 1.0)
         self.rates = smoothed_rate(counts, self.cuts, mean, self.prior_count)
         return {"n_bins": len(self.rates)}
 

@@ -5,6 +5,7 @@ import numpy as np
 from calgrid.calibrators._binning import lines
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     is_top,
@@ -12,7 +13,7 @@ from calgrid.calibrators._probabilities import (
     renormalised,
     softmax,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.calibrators.iso import fit_isotonic
 from calgrid.components.registry import register
 

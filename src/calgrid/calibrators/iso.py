@@ -7,13 +7,13 @@ from calgrid.calibrators._binning import distinct
 from calgrid.calibrators._maps import TopLabelMap
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Mask,
     never_certain,
     top_label,
 )
-from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 

@@ -5,8 +5,16 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._binning import CLOSE, distinct, padded, steps
-from calgrid.calibrators._probabilities import Array, History, Labels, Mask, map_classes, softmax
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators._probabilities import (
+    Array,
+    Head,
+    History,
+    Labels,
+    Mask,
+    map_classes,
+    softmax,
+)
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 Point = tuple[float, float]

@@ -3,8 +3,16 @@
 import numpy as np
 from scipy.special import gammaln
 
-from calgrid.calibrators._probabilities import Array, History, Labels, is_tensor, namespace, softmax
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators._probabilities import (
+    Array,
+    Head,
+    History,
+    Labels,
+    by_blocks,
+    namespace,
+    softmax,
+)
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -36,12 +44,7 @@ def mean_label(shape: Array, log_constant: Array, hits: Array, at: Array) -> Arr
         weights = xp.exp(weights - xp.amax(weights, axis=1, keepdims=True))
         return (weights @ hits) / weights.sum(axis=1, keepdims=True)
 
-    if is_tensor(at):
-        return convert(at)
-    result = np.empty(at.shape)
-    for block in row_blocks(len(at), len(hits), BLOCK):
-        result[block] = convert(at[block])
-    return result
+    return by_blocks(convert, at, row_blocks(len(at), len(hits), BLOCK))
 
 
 @register(

@@ -3,8 +3,7 @@
 import numpy as np
 
 from calgrid.calibrators._clipping import Clipping
-from calgrid.calibrators._probabilities import Array, History, Labels, centred, namespace
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, centred, namespace
 from calgrid.components.registry import register
 
 #: thresholds of the first search: quantiles of the logits from this one on

@@ -1,8 +1,7 @@
 """Matrix scaling: a linear map of the logits without a penalty."""
 
 from calgrid.calibrators._linear import FEW_ROWS, LEAST_RIDGE
-from calgrid.calibrators._probabilities import Array, History, Labels
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels
 from calgrid.calibrators.ms_odir import MAX_VALIDATED, MatrixScalingOdir
 from calgrid.components.registry import register
 from calgrid.errors import DataError

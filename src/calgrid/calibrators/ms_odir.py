@@ -14,6 +14,7 @@ from calgrid.calibrators._linear import (
 )
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     Mask,
@@ -22,7 +23,7 @@ from calgrid.calibrators._probabilities import (
     usable_rows,
 )
 from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
-from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators.base import SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 

@@ -1,7 +1,7 @@
 """No calibration: the softmax of the logits, the reference of every comparison."""
 
-from calgrid.calibrators._probabilities import Array, History, Labels
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators._probabilities import Array, Head, History, Labels
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import register
 
 

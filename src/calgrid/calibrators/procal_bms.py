@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import bin_of, equal_count_cuts
-from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators._probabilities import Array, Head, History, Labels
 from calgrid.calibrators._proximity import proximity, unit_rows
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.calibrators.hb import TopLabelHistogramBinning
 from calgrid.calibrators.hb_ova import HistogramBinning
 from calgrid.calibrators.irm import MultiClassIsotonicRegression

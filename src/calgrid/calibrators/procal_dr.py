@@ -8,6 +8,7 @@ import numpy as np
 
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     never_certain,
@@ -18,7 +19,7 @@ from calgrid.calibrators._probabilities import (
 )
 from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_rescaled
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 

@@ -4,10 +4,9 @@ import numpy as np
 
 from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
-from calgrid.calibrators._probabilities import Array, History, Labels, centred, namespace
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, centred, namespace
 from calgrid.calibrators._temperature import KEPT
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
-from calgrid.calibrators.base import Head
 from calgrid.components.registry import register
 
 #: range of temperatures

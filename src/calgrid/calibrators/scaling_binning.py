@@ -5,8 +5,7 @@ import numpy as np
 from calgrid.calibrators._binning import count, make_cuts, steps
 from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
 from calgrid.calibrators._maps import TopLabelMap
-from calgrid.calibrators._probabilities import Array, History, Labels, sigmoid, top_label
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, sigmoid, top_label
 from calgrid.calibrators.beta import top_log_probabilities
 from calgrid.components.registry import register
 
@@ -61,7 +60,7 @@ class ScalingBinning(TopLabelMap):
         fit = fit_held(fitted, RIDGE / len(labels) ** 2)
         self.points = make_cuts(confidence, self.n_bins, "quantile")
         counts = count(self.points, confidence, sigmoid(design @ fit.coefficients))
-        self.accuracy = counts.correct / counts.n
+        self.accuracy = counts.correct / counts.count
         slope, intercept = fit.coefficients.tolist()
         history = {"slope": slope, "intercept": intercept, "n_bins": len(self.accuracy)}
         return {**history, **note(fit)}

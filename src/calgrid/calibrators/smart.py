@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import Array, History, Labels, namespace, softmax
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, namespace, softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
-from calgrid.calibrators.base import Head, no_module
+from calgrid.calibrators.base import no_module
 from calgrid.calibrators.indicators import INDICATORS
 from calgrid.components.registry import register
 from calgrid.progress import log

@@ -9,6 +9,7 @@ from calgrid.calibrators._binning import bin_of, look_up, padded
 from calgrid.calibrators._logistic import RIDGE, fit_logistic, notes
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     log_probabilities,
@@ -17,7 +18,7 @@ from calgrid.calibrators._probabilities import (
     sigmoid,
     softmax,
 )
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 #: probabilities that are knots besides those at equal ranks

@@ -7,8 +7,14 @@ from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._binning import distinct
 from calgrid.calibrators._maps import TopLabelMap
-from calgrid.calibrators._probabilities import Array, History, Labels, never_certain, top_label
-from calgrid.calibrators.base import Head
+from calgrid.calibrators._probabilities import (
+    Array,
+    Head,
+    History,
+    Labels,
+    never_certain,
+    top_label,
+)
 from calgrid.components.registry import register
 
 

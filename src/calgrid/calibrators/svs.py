@@ -5,13 +5,18 @@ identity.
 import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
-from calgrid.calibrators._probabilities import Array, History, Labels, by_blocks, namespace
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators._probabilities import (
+    LOG_TINY,
+    Array,
+    Head,
+    History,
+    Labels,
+    by_blocks,
+    namespace,
+)
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
 from calgrid.components.registry import register
-
-#: ln of the smallest normal float32, lower bound of ln p
-FLOOR = float(np.log(np.finfo(np.float32).tiny))
 
 
 @register(
@@ -51,7 +56,7 @@ class StructuredVectorScaling(SoftmaxCalibrator):
 
     def _inputs(self, logits: Array) -> Array:
         xp = namespace(logits)
-        return xp.clip(xp.log(smoothed(logits, *self.smoothing)), FLOOR, None)
+        return xp.clip(xp.log(smoothed(logits, *self.smoothing)), LOG_TINY, None)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -1,8 +1,8 @@
 """Temperature scaling: one temperature for all samples."""
 
-from calgrid.calibrators._probabilities import Array, History, Labels
+from calgrid.calibrators._probabilities import Array, Head, History, Labels
 from calgrid.calibrators._temperature import TemperatureFit, fit_temperature
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import register
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import Array, History, Labels, rescaled, softmax
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, rescaled, softmax
 from calgrid.calibrators._temperature import KEPT, decade
-from calgrid.calibrators.base import Head, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators.base import SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import Array, History, Labels, softmax
+from calgrid.calibrators._probabilities import Array, Head, History, Labels, softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators.base import Calibrator, Head
+from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 

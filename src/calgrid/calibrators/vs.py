@@ -11,6 +11,7 @@ from calgrid.calibrators._linear import (
 )
 from calgrid.calibrators._probabilities import (
     Array,
+    Head,
     History,
     Labels,
     by_blocks,
@@ -18,7 +19,7 @@ from calgrid.calibrators._probabilities import (
     usable_rows,
 )
 from calgrid.calibrators._temperature import beta_bounds, fit_temperature
-from calgrid.calibrators.base import Head, SoftmaxCalibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import register
 
 #: expected loss on new samples, in nats, above which a fit is warned of

@@ -14,17 +14,17 @@ that another study does not repeat them.
 
 import functools
 import itertools
+import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
 from calgrid.jobs.diagnostics import measured
-from calgrid.jobs.ood import AVERAGED, group_metrics, mean_draws, of_groups
+from calgrid.jobs.ood import AVERAGED, group_metrics, mean_draws, of_groups, rows_alike
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.metrics.intervals import tails_of
 from calgrid.papers.smart import diagnostics as smart
@@ -81,8 +81,7 @@ def calibrate(
         begin = time.monotonic()
         job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read), given)
         chunks = _score_all(job, logits, threads)
-        found = itertools.chain(*(chunk.results for chunk in chunks))
-        results = sorted(found, key=lambda result: result.order)
+        results = sorted(itertools.chain(*(chunk.results for chunk in chunks)))
         rows, fits = defaultdict[str, list[Row]](list), []
         for result in results:
             fits += result.fits
@@ -206,8 +205,8 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
     """Warnings of the fits on drawn rows, one message per calibrator."""
     by_calibrator: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        checkpoint = spec["checkpoints"][result.order.checkpoint]
-        calibrator = spec["calibrators"][result.order.calibrator]["name"]
+        checkpoint = spec["checkpoints"][result.checkpoint]
+        calibrator = spec["calibrators"][result.calibrator]["name"]
         by_calibrator.setdefault((checkpoint, calibrator), []).extend(result.warnings)
     return [
         f"{calibrator} (drawn rows, {checkpoint} checkpoint): {len(warnings)} fits warn, first "
@@ -221,18 +220,12 @@ def _with_means(draws: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> li
     """Rows of ``resamples.parquet``; corruptions are averaged, and then their severities, and the
     out-of-distribution sets of each group, which stay.
     """
-    kept: list[Row] = []
-    severities: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in draws:
-        if row["split"] == "shift" and row["severity"] > 0:
-            severities[tuple(row[key] for key in AVERAGED)].append(row)
-        else:
-            kept.append(row)
-    totals: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for rows in severities.values():
-        kept.append(mean := mean_draws(rows, MEAN_SHIFT, rows[0]["severity"]))
-        totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)
-    kept += [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals.values()]
+    corrupted = [row["split"] == "shift" and row["severity"] > 0 for row in draws]
+    kept = list(itertools.compress(draws, map(operator.not_, corrupted)))
+    alike = rows_alike(itertools.compress(draws, corrupted), AVERAGED)
+    means = [mean_draws(rows, MEAN_SHIFT, rows[0]["severity"]) for rows in alike]
+    totals = rows_alike(means, [key for key in AVERAGED if key != "severity"])
+    kept += means + [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals]
     return kept + [mean_draws(rows, group, 0) for group, rows in of_groups(kept, groups)]
 
 

@@ -5,31 +5,18 @@ the penalties of scores and 70 % set the thresholds. One uniform number belongs 
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.metrics.conformal import (
-    SetRule,
-    bootstrap_sets,
-    evaluate_sets,
-    sets_of,
-)
+from calgrid.metrics.conformal import SetRule, bootstrap_sets, evaluate_sets, sets_of
 from calgrid.storage.schema import Row
 
 #: name of a random stream
 HALVES = zlib.crc32(b"halves")
 
 Rows = NDArray[np.intp]
-
-
-class Draws(TypedDict):
-    """Options of a bootstrap."""
-
-    n_resamples: int
-    seed: int
 
 
 def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
@@ -49,7 +36,7 @@ def set_rows(
     probs: NDArray[np.float64],
     labels: NDArray[np.integer],
     u: NDArray[np.float64],
-    bootstrap: Draws | None,
+    bootstrap: Mapping[str, int] | None,
     level: float,
 ) -> Iterator[Row]:
     """Yield the rows of ``conformal.parquet`` of one set of samples, without its place.

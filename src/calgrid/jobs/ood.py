@@ -1,7 +1,7 @@
 """Out-of-distribution scores of logits and features, and means over groups of sets."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -66,14 +66,18 @@ def closeness(features: Features, train: Logits) -> NDArray[np.float64]:
     return knn(features, cast(Features, train.features), k)
 
 
+def rows_alike(rows: Iterable[Row], keys: Sequence[str]) -> Iterable[Rows]:
+    """Rows that have the same ``keys``, in order of appearance."""
+    found: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[key] for key in keys)].append(row)
+    return found.values()
+
+
 def of_groups(rows: Rows, groups: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Rows]]:
     """Rows that differ in their out-of-distribution set alone, of each group with several sets."""
     for group, names in groups.items():
-        alike: dict[tuple[Any, ...], Rows] = defaultdict(list)
-        for row in rows:
-            if row["shift"] in names:
-                alike[tuple(row[key] for key in AVERAGED)].append(row)
-        for found in alike.values():
+        for found in rows_alike((row for row in rows if row["shift"] in names), AVERAGED):
             if len(found) == len(names) > 1:
                 yield group, found
 

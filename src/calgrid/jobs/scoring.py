@@ -19,7 +19,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components.metrics import plugin_metrics
 from calgrid.components.options import Options
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.jobs.conformal import Draws, halves, set_rows, uniform
+from calgrid.jobs.conformal import halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.jobs.ood import closeness, network_scores
@@ -29,7 +29,6 @@ from calgrid.metrics import (
     Predictions,
     check_probabilities,
     evaluate,
-    evaluate_ood,
     evaluate_soft,
 )
 from calgrid.metrics.conformal import fit_sets
@@ -39,12 +38,11 @@ from calgrid.metrics.intervals import (
     interval,
     resampled,
     resampled_means,
-    resampled_ood,
     resampled_scores,
     resampled_soft,
     tails_of,
 )
-from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT
+from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT, ood_scores
 from calgrid.papers.smart import diagnostics as smart
 from calgrid.progress import log
 from calgrid.storage.arrays import Head, digest_of_arrays, read_head
@@ -117,8 +115,19 @@ class Chunk(NamedTuple):
     group: int = 0
 
 
-class Order(NamedTuple):
-    """Position of a result in the output: indices into the specification."""
+@dataclass(order=True)
+class Result:
+    """Scores of one fitted calibrator on the rows of a chunk, in the order of the output.
+
+    Attributes
+    ----------
+    checkpoint, calibrator, seed, family : indices into the specification.
+    drawn : whether it was fitted on drawn rows; then ``seed`` is that of the draw.
+    group : row group of the shift family.
+    rows : file of the job, ``metrics.parquet``, -> rows of it.
+    fits : cost of the fit on val, if this chunk reports it.
+    warnings : of fits on drawn rows.
+    """
 
     checkpoint: int
     calibrator: int
@@ -126,23 +135,9 @@ class Order(NamedTuple):
     seed: int
     family: int
     group: int
-
-
-@dataclass
-class Result:
-    """Scores of one fitted calibrator on the rows of a chunk.
-
-    Attributes
-    ----------
-    rows : file of the job, ``metrics.parquet``, -> rows of it.
-    fits : cost of the fit on val, if this chunk reports it.
-    warnings : of fits on drawn rows.
-    """
-
-    order: Order
-    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    fits: list[Row] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list), compare=False)
+    fits: list[Row] = field(default_factory=list, compare=False)
+    warnings: list[str] = field(default_factory=list, compare=False)
 
 
 @dataclass
@@ -165,10 +160,7 @@ class ChunkResult:
     def read(cls, path: Path) -> "ChunkResult":
         """Read the result of an earlier attempt; raise DataError if it is missing or damaged."""
         content = read_record(path)
-        results = []
-        for stored in content.pop("results"):
-            order = Order(*stored.pop("order"))
-            results.append(Result(order, **stored))
+        results = [Result(**stored) for stored in content.pop("results")]
         return cls(results=results, **content)
 
 
@@ -212,15 +204,13 @@ class Scorer:
     """Scores calibrators on the rows of one chunk, read at first use and held in memory."""
 
     def __init__(self, job: ScoringJob, chunk: Chunk) -> None:
-        self.spec, self.predicted, self.fits = job.spec, job.predicted, job.fits
-        self.given = job.given
-        self.chunk = chunk
+        self.job, self.chunk, self.spec = job, chunk, job.spec
         self.checkpoint = self.spec["checkpoints"][chunk.checkpoint]
         self.statistics = self.spec["statistics"]
         self.plugin_metrics = plugin_metrics(self.statistics.get("metrics", ()))
 
     def _read(self, name: str, group: int | None = None) -> Logits:
-        path = self.predicted / logits_file(self.checkpoint, name)
+        path = self.job.predicted / logits_file(self.checkpoint, name)
         return read_logits(path, group, self.spec["logits"][name])
 
     @functools.cached_property
@@ -275,7 +265,7 @@ class Scorer:
     @functools.cached_property
     def head(self) -> Head | None:
         """The last linear layer of the network, if it was exported."""
-        path = self.predicted / head_file(self.checkpoint)
+        path = self.job.predicted / head_file(self.checkpoint)
         head = read_head(path, self.spec["run_fingerprint"])
         if head is None or self._classes is None:
             return head
@@ -300,7 +290,7 @@ class Scorer:
         options = {**entry["options"], **({"trace": True} if trace else {})}
         rows = self._with_distances(self.fit if rows is None else rows, entry["needs"])
         key = self._key(entry["fingerprint"], seed, options, rows)
-        path = self.fits / self.checkpoint / f"{entry['name']}-seed{seed}-{key}.safetensors"
+        path = self.job.fits / self.checkpoint / f"{entry['name']}-seed{seed}-{key}.safetensors"
         record = path.with_suffix(".json")
         if path.is_file():
             try:
@@ -319,7 +309,7 @@ class Scorer:
             for name, value in calibrator.fit_history.items()
             if name == "loss" or "trace_" in name
         }
-        self.given.check()  # of what is imported now, before a fit of it is stored
+        self.job.given.check()  # of what is imported now, before a fit of it is stored
         calibrator.save(path)
         facts = {**cost, "fit": key, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)
@@ -357,7 +347,7 @@ class Scorer:
         if clean or ood or "val" in self.spec["fit_on"]:
             for position, seed in enumerate(entry["seeds"]):
                 place = chunk.checkpoint, number, False, position, chunk.family, chunk.group
-                result = Result(Order(*place))
+                result = Result(*place)
                 fitted = self.fitted(entry, seed)
                 base = self._base(entry, seed, "val")
                 if clean:
@@ -373,7 +363,7 @@ class Scorer:
         if not ood and way in self.spec["fit_on"]:
             for position, draw in enumerate(self.spec["draws"]):
                 place = chunk.checkpoint, number, True, position, chunk.family, chunk.group
-                result = Result(Order(*place))
+                result = Result(*place)
                 self._on_drawn(result, self._base(entry, draw, way), entry, draw)
                 yield result
 
@@ -410,27 +400,15 @@ class Scorer:
 
     def _on_ood(self, result: Result, base: Row, calibrator: Calibrator) -> None:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
-        place = {**base, "split": "ood", "shift": self.family}
-        found = resampled_ood(test, shifted, **self._draws) if self._draws else None
-        values = evaluate_ood(test, shifted)
-        fewest = min(len(test), len(shifted))
-        self._add(result, place, values, OOD, found, fewest, n_shown=len(shifted))
-        if base["calibrator"] == "none":
-            self._add_network_scores(result, place)
-
-    def _add_network_scores(self, result: Result, place: Row) -> None:
-        """Add metrics of scores of logits and features, which belong to no calibrator."""
-        scores = network_scores(self.family, self.test, self.shifted, self.train, self.head)
-        if not scores:
-            return
-        metrics, values = {}, {}
-        for name, metric in OOD_NETWORK.items():
-            if metric.score in scores:
-                metrics[name] = metric
-                values[name] = metric.function(*scores[metric.score])
+        scores = ood_scores(test, shifted)
+        if base["calibrator"] == "none":  # those of logits and features belong to no calibrator
+            scores |= network_scores(self.family, self.test, self.shifted, self.train, self.head)
+        metrics = {**OOD, **OOD_NETWORK}
+        metrics = {name: metric for name, metric in metrics.items() if metric.score in scores}
+        values = {name: metric.function(*scores[metric.score]) for name, metric in metrics.items()}
         found = resampled_scores(metrics, scores, **self._draws) if self._draws else None
-        sizes = len(self.test), len(self.shifted)
-        self._add(result, place, values, metrics, found, min(sizes), n_shown=sizes[1])
+        place, n_shown = {**base, "split": "ood", "shift": self.family}, len(shifted)
+        self._add(result, place, values, metrics, found, min(len(test), n_shown), n_shown=n_shown)
 
     def _on_shift(self, result: Result, base: Row, calibrator: Calibrator) -> None:
         probs = self._predict(calibrator, self.shifted)
@@ -479,10 +457,8 @@ class Scorer:
         for shift, severity, rows in conditions:
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
-            bootstrap: Draws | None = None
             # of milder corruptions too, they would take most of the time of a calibration
-            if severity == severest:
-                bootstrap = self._draws
+            bootstrap = self._draws if severity == severest else None
             level = self.statistics["level"]
             for row in set_rows(rules, probs[rows], data.label[rows], u, bootstrap, level):
                 yield {
@@ -513,7 +489,7 @@ class Scorer:
         return output_of(calibrator, self._with_distances(data, calibrator.needs))
 
     @property
-    def _draws(self) -> Draws | None:
+    def _draws(self) -> dict[str, int] | None:
         """Options of the bootstrap; None if the study wants no intervals."""
         count = self.statistics["bootstrap"]
         return {"n_resamples": count, "seed": self.statistics["seed"]} if count else None

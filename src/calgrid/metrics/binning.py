@@ -68,11 +68,13 @@ def bin_borders(ascending: Floats, n_bins: int) -> Places:
 def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
     """Sums of the M equal-width bins of the confidence, each (M,)."""
     index = bin_index(predictions.confidence, n_bins)
-    return BinSums(
-        count=np.bincount(index, None, n_bins).astype(np.float64),
-        confidence=np.bincount(index, predictions.confidence, n_bins).astype(np.float64),
-        correct=np.bincount(index, predictions.correct, n_bins).astype(np.float64),
-    )
+    return sums_of(index, n_bins, predictions.confidence, predictions.correct)
+
+
+def sums_of(index: Places, n_bins: int, confidence: Floats, correct: Floats) -> BinSums:
+    """Sums of M bins, each (M,), of samples (N,) in the bins ``index``."""
+    weights = (None, confidence, correct)
+    return BinSums(*(np.bincount(index, each, n_bins).astype(np.float64) for each in weights))
 
 
 class ResidualBins(NamedTuple):

@@ -20,6 +20,7 @@ from calgrid.metrics._inputs import (
     Probabilities,
     check_bins,
     check_probabilities,
+    computed_once,
 )
 from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative
 from calgrid.metrics.classwise import classwise_sums
@@ -142,13 +143,7 @@ def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: code of Mukhoti et al., NeurIPS 2020, which the
     published tables use.
     """
-    predictions = check_probabilities(probs, labels)
-    residual = _sorted_residual(predictions)
-    ranks = Ranks(cumulative(np.ones((1, len(residual)))))
-    confidence = predictions.confidence[predictions.order]
-    edges = adaptive_positions(confidence, ranks, check_bins(n_bins))
-    gaps = np.diff(cumulative(residual[None])[0, edges[0]])
-    return float(np.abs(gaps).sum() / len(residual))
+    return _of_order("aece", probs, labels, n_bins)
 
 
 def aece_left_out(probs: Probabilities, labels: ArrayLike) -> int:
@@ -166,13 +161,7 @@ def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Where a run ends among equal confidences, each of these has their mean accuracy. Parameters and
     errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
     """
-    predictions = check_probabilities(probs, labels)
-    residual = _sorted_residual(predictions)
-    ranks = Ranks(cumulative(np.ones((1, len(residual)))))
-    gaps = _weighted.run_gaps(
-        cumulative(residual[None]), ranks, check_bins(n_bins), predictions.tie_ends
-    )
-    return float(np.abs(gaps).sum() / len(residual))
+    return _of_order("aece_eq", probs, labels, n_bins)
 
 
 def ece_sweep(
@@ -221,9 +210,7 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
         all metrics.
     """
-    predictions = check_probabilities(probs, labels)
-    sums = np.cumsum(_sorted_residual(predictions))[predictions.tie_ends - 1]
-    return float(np.abs(sums).max() / predictions.n_samples)
+    return _of_order("ks", probs, labels, n_bins)
 
 
 def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -246,6 +233,20 @@ def _of_bins(
 ) -> float:
     """Error of the sums of equal-width bins."""
     return float(error(binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+
+
+def _of_order(name: str, probs: Probabilities, labels: ArrayLike, n_bins: int) -> float:
+    """Error of the order of confidence: see :func:`calgrid.metrics._weighted.errors`."""
+    return float(_order_errors(check_probabilities(probs, labels), check_bins(n_bins))[name][0])
+
+
+@computed_once
+def _order_errors(predictions: Predictions, n_bins: int) -> dict[str, Floats]:
+    """Errors (1,) of :func:`calgrid.metrics._weighted.errors`."""
+    gaps = cumulative(_sorted_residual(predictions)[None])
+    ranks = Ranks(np.arange(predictions.n_samples + 1.0)[None])
+    edges = adaptive_positions(predictions.confidence[predictions.order], ranks, n_bins)
+    return _weighted.errors(gaps, gaps[:, edges[0]], ranks, n_bins, predictions.tie_ends)
 
 
 def _sorted_residual(predictions: Predictions) -> Floats:
