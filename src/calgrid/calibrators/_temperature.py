@@ -3,7 +3,7 @@ local minima.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -97,9 +97,13 @@ class TemperatureFit:
         return history
 
 
-def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)) -> History:
-    """Return the entries of ``fit_history`` for several temperatures, with a warning of samples
-    ``(N,)`` at a bound.
+def temperature_range(
+    temperature: Array,
+    bounds: tuple[float, float] = (0.0, np.inf),
+    warnings: Sequence[str] = (),
+) -> History:
+    """Return the entries of ``fit_history`` for several temperatures: further ``warnings``, and one
+    of samples ``(N,)`` at a bound.
     """
     at_lower = temperature <= bounds[0] * (1.0 + AT_BOUND)
     at_bound = at_lower | (temperature >= bounds[1] * (1.0 - AT_BOUND))
@@ -111,7 +115,7 @@ def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np
         "temperature_min": float(temperature.min()),
         "temperature_mean": float(temperature.mean()),
         "temperature_max": float(temperature.max()),
-        "warnings": [warning] if at_bound.any() else [],
+        "warnings": [*warnings, *([warning] if at_bound.any() else [])],
     }
 
 

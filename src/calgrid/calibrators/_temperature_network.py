@@ -1,7 +1,7 @@
 """Calibrators whose temperature is the output of a small network."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -180,11 +180,12 @@ class TemperatureNetwork(SoftmaxCalibrator):
         inputs = standardise(values, self._scaling)
         return NetworkObjective(self.network, inputs, self._link, evidence, objective)
 
-    def _temperature_history(self, values: Array) -> History:
-        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range
-        and warnings.
+    def _temperature_history(self, values: Array, warnings: Sequence[str] = ()) -> History:
+        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range,
+        and warnings after those given.
         """
-        return temperature_range(self._temperature(values), (self.floor, self.ceiling))
+        bounds = self.floor, self.ceiling
+        return temperature_range(self._temperature(values), bounds, warnings)
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return self._scaled(logits) / self._temperature(self._inputs(logits))[:, None]
@@ -306,8 +307,7 @@ class FullBatchNetwork(TemperatureNetwork):
             values, self._scaling = values * self._input_scale, self._scaling * self._input_scale
             self._scale = 1.0
             self._parameters = self._constant(1.0)
-        found = self._temperature_history(values)
-        return {**history, **trace, **found, "warnings": kept + found["warnings"]}
+        return {**history, **trace, **self._temperature_history(values, kept)}
 
     def _unchanged_loss(self, logits: Array, labels: Labels, problem: NetworkObjective) -> float:
         """Return the objective of the logits as they are."""

@@ -104,6 +104,5 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         kept = []
         if problem(identity)[0] < problem(self._parameters)[0]:
             self._parameters, kept = identity, [KEPT]
-        found = self._temperature_history(values)
-        warnings = kept + found["warnings"]
-        return {"loss": losses, "epochs": len(losses), **found, "warnings": warnings}
+        found = self._temperature_history(values, kept)
+        return {"loss": losses, "epochs": len(losses), **found}

@@ -8,6 +8,7 @@ possible excess due to noise, from the change of these sums under resampling: se
 :mod:`calgrid.metrics.intervals`.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,15 +54,10 @@ class Draws(NamedTuple):
 
 def joined(blocks: Sequence[Draws]) -> Draws:
     """Draws of all blocks of resamples, in their order."""
-    kinds: tuple[dict[str, list[Floats]], ...] = {}, {}
-    for block in blocks:
-        for parts, of_block in zip(kinds, block, strict=True):
-            for name, values in of_block.items():
-                parts.setdefault(name, []).append(values)
     draws = Draws({}, {})
-    for of_kind, parts in zip(draws, kinds, strict=True):
-        for name, each in parts.items():
-            of_kind[name] = np.concatenate(each)
+    for of_kind, parts in zip(draws, zip(*blocks, strict=True), strict=True):
+        for name in dict.fromkeys(itertools.chain(*parts)):
+            of_kind[name] = np.concatenate([part[name] for part in parts if name in part])
     return draws
 
 

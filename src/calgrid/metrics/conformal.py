@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from calgrid.errors import DataError
 from calgrid.metrics._inputs import Floats, Mask, Places, check_probabilities
 from calgrid.metrics.intervals import resample_weights, tails_of
+from calgrid.metrics.moments import row_blocks
 
 Labels = NDArray[np.int64]
 #: allowed shares of sets without the label
@@ -243,9 +244,7 @@ def sets_of(
     n_samples, n_classes = checked.probs.shape
     sizes = np.empty((len(rules), n_samples), dtype=np.int64)
     covered = np.empty((len(rules), n_samples), dtype=bool)
-    step = max(1, BLOCK // n_classes)
-    for begin in range(0, n_samples, step):
-        block = slice(begin, begin + step)
+    for block in row_blocks(n_samples, n_classes, BLOCK):
         ranked, truth = Ranked.of(checked.probs[block]), checked.labels[block]
         for number, rule in enumerate(rules):
             inside = rule.scores(ranked, u[block]) <= rule.threshold

@@ -445,14 +445,13 @@ def resampled_scores(
         resample_weights(m, n_resamples, seed, stream=1, rows=rows),
         strict=True,
     )
-    drawn: dict[str, list[Floats]] = {name: [] for name in metrics}
+    blocks = []
     for pair in pairs:
-        block = {score: estimate(*pair) for score, estimate in estimators.items()}
-        for name, metric in metrics.items():
-            drawn[name].append(block[metric.score][metric.function])
+        found = {score: estimate(*pair) for score, estimate in estimators.items()}
+        drawn = {name: found[metric.score][metric.function] for name, metric in metrics.items()}
+        blocks.append(Draws(drawn, {}))
     values = {name: metric.function(*scores[metric.score]) for name, metric in metrics.items()}
-    joined_draws = {name: np.concatenate(each) for name, each in drawn.items()}
-    return Resampled(values, joined_draws, {}, {}, min(n, m))
+    return Resampled(values, *joined(blocks), {}, min(n, m))
 
 
 def resampled_soft(
