@@ -13,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.logits.reading import read_any
 from calgrid.metrics import check_probabilities, evaluate
 from calgrid.metrics.binning import BinSums, bin_sums
-from calgrid.report.diagram import draw_bins
+from calgrid.report.figures.reliability import draw_bins
 
 HERE = Path(__file__).parent
 BINS = HERE / "reliability.parquet"

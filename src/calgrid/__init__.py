@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
     from calgrid.logits.writing import write_logits
-    from calgrid.report.diagram import plot_reliability
+    from calgrid.report.figures.reliability import plot_reliability
     from calgrid.report.results import load_study
 
 __version__ = "0.1.0"
@@ -30,7 +30,7 @@ _MODULES = {
     "CalibratedModule": "calgrid.integrations.torch",
     "TrainedNetwork": "calgrid.integrations.network",
     "load_study": "calgrid.report.results",
-    "plot_reliability": "calgrid.report.diagram",
+    "plot_reliability": "calgrid.report.figures.reliability",
     "write_logits": "calgrid.logits.writing",
 }
 

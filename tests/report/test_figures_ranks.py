@@ -26,7 +26,7 @@ def settings(make):
 
 
 def scores(data, name, **only):
-    rows = data.summary[(data.summary["split"] == "test") & (data.summary["metric"] == "nll")]
+    rows = data.rows("summary.parquet", split="test", metric="nll")
     for column, value in only.items():
         rows = rows[rows[column] == value]
     return rows.pivot(index="backbone", columns=name, values="mean")
@@ -71,7 +71,7 @@ def test_captions_name_settings_and_warn_of_the_pool(settings):
 
 
 def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(settings, tmp_path):
-    summary = settings.summary
+    summary = settings.rows("summary.parquet")
     gone = (summary["method"] == "mmce") & summary["backbone"].isin(BACKBONES[:3])
     write_frame(tmp_path / SUMMARY, summary[~gone])
     data = StudyData(tmp_path, settings.manifest)

@@ -99,7 +99,7 @@ def test_margin_figures_are_drawn_once_for_nested_sets(entries):
 
 def test_confidences_score_as_in_the_study(data, largest):
     images = diagnosed(data, largest, MARGINS).query("split == 'test'")
-    rows = data.metrics.query("dataset == 'digits_n200' and split == 'test'")
+    rows = data.rows("metrics.parquet").query("dataset == 'digits_n200' and split == 'test'")
     for name in ("none", "ts", "pts", "smart"):
         expected = rows.query("calibrator == @name and metric == 'accuracy' and seed == 1")["value"]
         assert images["correct"].mean() == pytest.approx(expected.item())

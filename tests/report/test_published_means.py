@@ -6,7 +6,7 @@ import pytest
 from tests.statistics.cases import DEFAULTS, frame, over_seeds
 
 from calgrid.errors import ConfigError
-from calgrid.papers.means import AXES, cell_means, cell_runs
+from calgrid.papers.cells import AXES, cell_means, cell_runs
 from calgrid.statistics import summarise
 
 

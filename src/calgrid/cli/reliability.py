@@ -91,8 +91,8 @@ def check_figure(path: Path | None) -> None:
 
 
 def write_figure(path: Path, parts: Mapping[str, Part], n_bins: int) -> None:
-    """Draw diagrams side by side; see :func:`calgrid.report.diagram.draw_reliability`."""
-    from calgrid.report.diagram import draw_reliability
+    """Draw diagrams side by side."""
+    from calgrid.report.figures.reliability import draw_reliability
 
     figure = draw_reliability(parts, n_bins)
     with replacing(path) as temporary:

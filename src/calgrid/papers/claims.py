@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.papers.cells import NOWHERE, FilledTable, lower_is_better
+from calgrid.papers.cells import NOWHERE, SECTION, FilledTable, lower_is_better
 from calgrid.papers.declared import COORDINATES, Case, Claim, Paper, PaperTable
-from calgrid.papers.means import SECTION
 from calgrid.papers.run_tests import (
     CONFIRMED,
     OPEN,

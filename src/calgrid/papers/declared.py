@@ -306,13 +306,9 @@ def _products(blocks: Sequence[Block]) -> Iterator[dict[str, Value]]:
 
 def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
     """Places that a place averages over; each entry of ``means`` is applied once."""
-    over: dict[str, Value | Sequence[Value]] = {}
-    later = []
-    for mean in means:
-        if mean["where"].items() <= place.items():
-            over |= mean["over"]
-        else:
-            later.append(mean)
+    now = [mean for mean in means if mean["where"].items() <= place.items()]
+    later = [mean for mean in means if mean not in now]
+    over = {axis: values for mean in now for axis, values in mean["over"].items()}
     for values in _products([over]):
         yield from _expanded({**place, **values}, later) if over else [place]
 

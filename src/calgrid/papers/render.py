@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.papers.cells import BEST, NUMBERS, PRINTED, SECOND, FilledTable
+from calgrid.papers.cells import BEST, NUMBERS, PRINTED, SECOND, SECTION, FilledTable
 from calgrid.papers.declared import COORDINATES, Paper, PaperTable
-from calgrid.papers.means import SECTION
 from calgrid.report import text
 from calgrid.report.study import StudyData
 from calgrid.report.table import Cell, Section, Table, words

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.papers.means import SECTION
+from calgrid.papers.cells import SECTION
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
 from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
@@ -47,7 +47,7 @@ def claim_tests(
 
     Parameters
     ----------
-    runs : values of cells in each seed, from :func:`calgrid.papers.means.cell_runs`, and the
+    runs : values of cells in each seed, from :func:`calgrid.papers.cells.cell_runs`, and the
         ``prior`` variance over seeds of each cell, see
         :func:`calgrid.statistics.pairs.study_priors`.
     pairs : columns case, cell, rival, metric, lower_is_better and same_method, one row per
@@ -103,11 +103,11 @@ def claim_tests(
 def _prior(values: pd.DataFrame, tests: pd.DataFrame) -> pd.Series:
     """Prior variance over seeds of each test, as of the same pair elsewhere in the study."""
     of_cell = values.drop_duplicates(list(CELL)).set_index(list(CELL))["prior"]
-    sides = []
-    for side in ("cell", "rival"):
-        places = pd.MultiIndex.from_frame(tests[[*SECTION, side]])
-        sides.append(of_cell.reindex(places).to_numpy(float))
-    mean = pd.Series(sides[0] + sides[1], index=tests.index) / 2
+    own, rival = (
+        of_cell.reindex(pd.MultiIndex.from_frame(tests[[*SECTION, side]])).to_numpy(float)
+        for side in ("cell", "rival")
+    )
+    mean = pd.Series(own + rival, index=tests.index) / 2
     return mean.mask(tests["same_method"].astype(bool))
 
 

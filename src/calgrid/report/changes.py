@@ -27,8 +27,8 @@ def changes(study: Path) -> list[str]:
     if not (study / BEFORE).is_file() or not (study / TABLE).is_file():
         return []
     before, now = _means(study / BEFORE), _means(study / TABLE)
-    moved = {key: now[key] - before[key] for key in now.keys() & before.keys()}
-    moved = {key: difference for key, difference in moved.items() if difference != 0}
+    both = now.keys() & before.keys()
+    moved = {key: now[key] - before[key] for key in both if now[key] != before[key]}
     said = [f"new: {_name(key)}" for key in now if key not in before]
     said += [f"gone: {_name(key)}" for key in before if key not in now]
     for key in sorted(moved, key=lambda key: (-abs(moved[key]), key)):

@@ -3,6 +3,7 @@ PyTorch.
 """
 
 import dataclasses
+import functools
 import os
 import tempfile
 import warnings
@@ -32,7 +33,7 @@ from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.manifest import Manifest
 from calgrid.storage.records import BANK, read_record
-from calgrid.storage.schema import BINS, METRICS, NUMBER_KEY, RESAMPLES, RUN_KEY
+from calgrid.storage.schema import BINS, METRICS, NUMBER_KEY, RESAMPLES, RUN_KEY, SUMMARY
 
 
 def load_study(path: str | Path) -> "Results":
@@ -130,19 +131,19 @@ class Results:
         folders = [str(below / RunKey(*key).path) for key in self.data.keys.itertuples(index=False)]
         return self.data.keys.assign(folder=folders)
 
-    @property
+    @functools.cached_property
     def metrics(self) -> pd.DataFrame:
         """One row per metric value of a run: the columns of ``metrics.parquet``; shares are
         fractions.
         """
-        return self.data.metrics
+        return self.data.rows(METRICS)
 
-    @property
+    @functools.cached_property
     def summary(self) -> pd.DataFrame:
         """Mean, deviation, interval, rank and tests over seeds, with the columns of
         ``summary.parquet``.
         """
-        return self.data.summary
+        return self.data.rows(SUMMARY)
 
     def tables(self) -> list[str]:
         """Names of the tables of the report that have rows."""

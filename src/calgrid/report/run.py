@@ -213,10 +213,9 @@ def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
     figure = style.new_figure(style.WIDTH if history is not None else style.WIDTH / 2, 4.2)
     sides = figure.add_gridspec(1, 2 if history is not None else 1)
     if history is not None:
-        for cell, (label, (factor, *names)) in zip(
-            sides[0, 0].subgridspec(2, 1), PANELS.items(), strict=True
-        ):
-            ax = figure.add_subplot(cell)
+        left = sides[0, 0].subgridspec(len(PANELS), 1)
+        for place, (label, (factor, *names)) in enumerate(PANELS.items()):
+            ax = figure.add_subplot(left[place])
             for name in names:
                 ax.plot(history["epoch"], factor * history[name], label=name.replace("_", " "))
             ax.set_ylabel(label)

@@ -107,8 +107,8 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
     ----------
     id : identifier of the probe. options : names of its options to add as columns.
     """
-    known = [probe for run in data.runs(group) for probe in run.get("probes", ())]
-    probes = {probe["name"]: probe for probe in known if probe["id"] == id}
+    measured = [probe for run in data.runs(group) for probe in run.get("probes", ())]
+    probes = {probe["name"]: probe for probe in measured if probe["id"] == id}
     parts = []
     for name, probe in probes.items():
         rows = data.rows(PROBES, group, probe=name).dropna(

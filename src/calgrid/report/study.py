@@ -119,16 +119,6 @@ class StudyData:
         return self._paths[name]
 
     @functools.cached_property
-    def metrics(self) -> pd.DataFrame:
-        """All metrics, one row per value; all in memory."""
-        return self.rows(METRICS)
-
-    @functools.cached_property
-    def summary(self) -> pd.DataFrame:
-        """Mean, spread, interval, rank, tests and published value of each metric; all in memory."""
-        return self.rows(SUMMARY)
-
-    @functools.cached_property
     def _unshifted(self) -> pd.DataFrame:
         """Summary of all splits except shifts, which have most of the rows."""
         return self.rows(SUMMARY, split=("val", "test", "ood"))
@@ -357,12 +347,16 @@ class StudyData:
         study, others by their ``orders``; stable.
         """
         orders = {"method": methods, "calibrator": self.calibrators, **orders}
-
-        def place(names: pd.Series) -> pd.Series:
-            order = orders[str(names.name)]
-            return names.map(dict(zip(order, range(len(order)), strict=True))).astype(float)
-
-        return table.sort_values(list(by), kind="stable", key=place, ignore_index=True)
+        places = {
+            column: {name: float(place) for place, name in enumerate(order)}
+            for column, order in orders.items()
+        }
+        return table.sort_values(
+            list(by),
+            kind="stable",
+            key=lambda names: names.map(places[str(names.name)]).astype(float),
+            ignore_index=True,
+        )
 
     def test_samples(self, group: Group) -> int:
         """Number of images of the clean test split."""

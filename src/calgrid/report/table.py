@@ -99,11 +99,8 @@ class Section:
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers."""
-        numeric = [False] * len(self.header)
-        for row in self.rows:
-            for column, cell in enumerate(row):
-                numeric[column] |= cell.sort is not None
-        return numeric
+        columns = range(len(self.header))
+        return [any(row[column].sort is not None for row in self.rows) for column in columns]
 
     def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
         """The section with some of its metrics, all if there are none, and with other names.
@@ -116,13 +113,12 @@ class Section:
             chosen += among(map(text.heading, metrics), self.header)
         else:
             chosen += among(self.header, of_metric)
-        places, header = list(map(self.header.index, chosen)), []
-        for heading in chosen:
-            metric = of_metric.get(heading, "")
+        renamed = dict(names)
+        for heading, metric in of_metric.items():
             if metric in names:
-                header.append(text.heading(metric, names[metric]))
-            else:
-                header.append(names.get(heading, heading))
+                renamed[heading] = text.heading(metric, names[metric])
+        places = list(map(self.header.index, chosen))
+        header = [renamed.get(heading, heading) for heading in chosen]
         rows = [[row[place].renamed(names) for place in places] for row in self.rows]
         return dataclasses.replace(self, header=header, rows=rows)
 

@@ -73,8 +73,8 @@ SPECIAL_LATEX = str.maketrans(
 )
 #: hyphen of a negative number
 MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
-#: characters beyond ASCII that pdfLaTeX knows: letters of western and central Europe
-LATIN = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e]")
+#: what pdfLaTeX does not know: characters beyond ASCII and letters of western and central Europe
+UNKNOWN = re.compile("[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e]")
 NAMES = {
     "accuracy": "Accuracy",
     "top5": "Top-5 accuracy",
@@ -340,11 +340,8 @@ def latex(words: str) -> str:
     """Escape text for pdfLaTeX, in one line; a character that it does not know becomes its number:
     ``U+4E2D``.
     """
-    known = ""
-    for letter in MINUS.sub("−", one_line(words)).translate(SPECIAL_LATEX):
-        is_known = letter.isascii() or LATIN.fullmatch(letter)
-        known += letter if is_known else f"U+{ord(letter):04X}"
-    return known
+    known = MINUS.sub("−", one_line(words)).translate(SPECIAL_LATEX)
+    return UNKNOWN.sub(lambda letter: f"U+{ord(letter[0]):04X}", known)
 
 
 @dataclass(frozen=True)

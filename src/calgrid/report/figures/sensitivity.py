@@ -201,10 +201,6 @@ def _label(where: tuple[Key, str, tuple[tuple[Key, Any], ...]], sweeps: Mapping[
     differ.
     """
     _, components, fixed = where
-    words = [components]
-    for key, value in fixed:
-        for _, other_components, other in sweeps:
-            if other_components == components and dict(other).get(key) != value:
-                words.append(f"{key[2]} {value}")
-                break
-    return ", ".join(words)
+    alike = [dict(other) for _, others, other in sweeps if others == components]
+    differing = [item for item in fixed if any(each.get(item[0]) != item[1] for each in alike)]
+    return ", ".join([components, *(f"{key[2]} {value}" for key, value in differing)])

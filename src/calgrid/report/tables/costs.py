@@ -90,10 +90,13 @@ def _means(data: StudyData) -> pd.DataFrame:
     joined = means.merge(base, on=same, how="left", suffixes=("", "_base"))
     base_seconds = joined.pop("seconds_base")
     known_base = (base_seconds > 0) & (len(data.methods) > 1)
-    stage = joined["stage"].map(list(TITLES).index)
     joined["ratio_to_baseline"] = joined["seconds"] / base_seconds.where(known_base)
-    order = joined.assign(stage=stage).sort_values([*SETTING, "stage"], kind="stable").index
-    return joined.loc[order]
+    stages = list(TITLES)
+    return joined.sort_values(
+        [*SETTING, "stage"],
+        kind="stable",
+        key=lambda column: column.map(stages.index) if column.name == "stage" else column,
+    )
 
 
 def _columns(stage: str, data: StudyData) -> Columns:
