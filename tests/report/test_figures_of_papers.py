@@ -115,7 +115,7 @@ def test_gradient_is_the_slope_of_the_loss():
 def test_means_are_of_the_settings_of_the_summary(several):
     found = maccal.method_means_rows(several, several.groups[0])
     assert found.groupby("metric").size().to_dict() == {"accuracy": 4, "aece": 4, "mce": 4}
-    rows = several.summary
+    rows = several.rows("summary.parquet")
     rows = rows[(rows["split"] == "test") & (rows["calibrator"] == "none")]
     for metric in ("mce", "aece"):
         expected = rows[rows["metric"] == metric].groupby("method")["mean"].mean()
@@ -141,7 +141,7 @@ def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     }
     for (name, backbone), value in clean.items():
         assert value == pytest.approx(expected[backbone].loc[("ce", name), "aece_mean"])
-    rows = several.metrics
+    rows = several.rows("metrics.parquet")
     rows = rows[(rows["severity"] == 5) & (rows["metric"] == "aece") & (rows["method"] == "ce")]
     assert dict(shifted) == pytest.approx(
         dict(rows.groupby(["calibrator", "backbone"])["value"].mean())

@@ -32,7 +32,7 @@ smart,1,cifar10,resnet8,ce,ts,ece,,0,9.99,,percent,
 
 @pytest.fixture(scope="module")
 def summary(study):
-    return StudyData(study.folder, study.manifest).summary
+    return StudyData(study.folder, study.manifest).rows("summary.parquet")
 
 
 def means(summary, **where):
@@ -357,7 +357,7 @@ def test_tables_of_an_external_study(external, tmp_path):
     assert written == {"methods", "calibrators", "parts", "classes", "costs"}
     assert "**" not in (tmp_path / "methods.md").read_text()
     (rows,) = read_markdown(tmp_path / "calibrators.md").values()
-    summary = StudyData(external.folder, external.manifest).summary
+    summary = StudyData(external.folder, external.manifest).rows("summary.parquet")
     low, high = means(summary, split="test", calibrator="ts").loc["nll", ["ci_low", "ci_high"]]
     assert rows[1]["NLL (nats) ↓"].replace("**", "").endswith(f"[{low:.4f}, {high:.4f}]")
     caption = read_index(tmp_path)[0]["caption"]
