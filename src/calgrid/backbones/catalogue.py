@@ -60,15 +60,11 @@ def timm_names() -> dict[str, frozenset[str]]:
     if installed is None or installed.origin is None:
         return {}
     files = sorted(Path(installed.origin).parent.glob("models/*.py"))
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    weights: dict[str, set[str]] = {}
-    for text in texts:
-        for name in TIMM_MODEL.findall(text):
-            weights[name] = set()
-    for text in texts:
-        for name, tag in TIMM_WEIGHTS.findall(text):
-            if name in weights:
-                weights[name].add(tag)
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    weights: dict[str, set[str]] = {name: set() for name in TIMM_MODEL.findall(text)}
+    for name, tag in TIMM_WEIGHTS.findall(text):
+        if name in weights:
+            weights[name].add(tag)
     return {name: frozenset(tags) for name, tags in weights.items()}
 
 

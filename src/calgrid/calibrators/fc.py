@@ -76,13 +76,12 @@ class FeatureClipping(Clipping):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> History:
-        features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
-        check_reproduces(logits, features, (self.weight, self.bias))
+        features, layer = cast(Array, features), cast(Head, head)
+        self.weight, self.bias = layer
+        check_reproduces(logits, features, layer)
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
-        head = self.weight, self.bias
-        return self._search(lambda c: clipped_logits(features, head, c), labels, coarse)
+        return self._search(lambda c: clipped_logits(features, layer, c), labels, coarse)
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
-        head = self.weight, self.bias
-        return clipped_logits(cast(Array, features), head, self.threshold)
+        return clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold)

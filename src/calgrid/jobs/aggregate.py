@@ -301,14 +301,20 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
 
     Diagnostics of papers come from one run per setting, the first seed of its reference method.
     """
-    runs = manifest["runs"]
+    runs, footer = manifest["runs"], footer_of(manifest)
     references = _reference_runs(runs, manifest["configuration"]["statistics"]["baseline"])
+    collected: list[tuple[Sequence[ManifestRun], str, schema.Columns, Reader]] = [
+        (runs, schema.SAMPLES, schema.SAMPLE_COLUMNS, _last_samples)
+    ]
     for chosen, files in ((runs, schema.PART_EXTRAS), (references, smart.FILES)):
         for name, columns in files.items():
             read = functools.partial(_calibrated_file, name, columns)
-            _collect(manifest, chosen, folder / name, columns, read, in_processes)
-    columns = schema.SAMPLE_COLUMNS
-    _collect(manifest, runs, folder / schema.SAMPLES, columns, _last_samples, in_processes)
+            collected.append((chosen, name, columns, read))
+    for chosen, name, columns, read in collected:
+        of_batch = functools.partial(_rows_with_keys, read, {**schema.KEY_COLUMNS, **columns})
+        with writing(folder / name, footer) as writer:
+            for table in in_processes(of_batch, _batches(chosen)):
+                writer.add(table)
     others: dict[str, Reader] = {
         schema.HISTORIES: functools.partial(_trained_file, HISTORY, "training history"),
         schema.PROBES: _probe_tables,
@@ -317,24 +323,9 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
         # their columns depend on losses and probes; without rows they need some, too
         tables = in_processes(functools.partial(_tables_of, read_other), _batches(runs))
         empty = table_of_rows([], schema.KEY_COLUMNS)
-        with writing(folder / name, footer_of(manifest)) as writer:
+        with writing(folder / name, footer) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
     write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
-
-
-def _collect(
-    manifest: Manifest,
-    runs: Sequence[ManifestRun],
-    path: Path,
-    columns: schema.Columns,
-    read: Reader,
-    in_processes: Map,
-) -> None:
-    """Write the rows of some runs, a batch at a time."""
-    of_batch = functools.partial(_rows_with_keys, read, {**schema.KEY_COLUMNS, **columns})
-    with writing(path, footer_of(manifest)) as writer:
-        for table in in_processes(of_batch, _batches(runs)):
-            writer.add(table)
 
 
 def _rows_with_keys(read: Reader, columns: schema.Columns, runs: Sequence[ManifestRun]) -> Table:

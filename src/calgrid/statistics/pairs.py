@@ -30,7 +30,6 @@ from calgrid.statistics.paired import (
 from calgrid.statistics.verdicts import BETTER, WORSE, judge_all, of_metric, seed_prior
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS, TEST_COLUMNS
 
-Ids = NDArray[np.int64]
 METHOD, CALIBRATOR = "method", "calibrator"
 UNCALIBRATED = "none"
 #: start of the name of the families of questions

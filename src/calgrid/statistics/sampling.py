@@ -26,6 +26,7 @@ from calgrid.metrics.intervals import (
     resampled,
     resampled_means,
     sampling_variance,
+    tails_of,
 )
 from calgrid.metrics.table import Metric
 from calgrid.statistics.checks import groups
@@ -199,8 +200,7 @@ def _difference(
     difference, count = float(by_seed.mean()), len(by_seed)
     std_seed = float(by_seed.std(ddof=1)) if count > 1 else math.nan
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
-    shares = (1 - level) / 2, (1 + level) / 2
-    low, high = difference_interval(metric, first.mean, second.mean, shares)
+    low, high = difference_interval(metric, first.mean, second.mean, tails_of(level))
     deciding = drawn[:DECIDING_RESAMPLES]
     # the rule takes as many resamples for granted as it uses at most
     are_few = len(deciding) < min(n_test, DECIDING_RESAMPLES)

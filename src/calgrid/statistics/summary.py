@@ -12,7 +12,7 @@ from scipy import special
 
 from calgrid.components.metrics import find_metric
 from calgrid.statistics.checks import WORDS, groups, keys_without
-from calgrid.statistics.paired import check_level, seed_interval
+from calgrid.statistics.paired import seed_interval
 from calgrid.statistics.pairs import RANKED, baseline_pairs, numbers, study_pairs, tests_of_pairs
 from calgrid.statistics.published import match_published
 from calgrid.statistics.verdicts import decided_by, of_metric
@@ -113,7 +113,6 @@ def summarise_study(
     ``priors`` are those of another study, see :func:`calgrid.statistics.pairs.study_priors`.
     """
     baseline, level = asked.baseline, asked.level
-    check_level(level)
     found = numbers(metrics, resamples)
     cells, runs = found.cells, found.runs
     summary = pd.concat([cells, _over_seeds(runs, cells["metric"], level)], axis=1)
