@@ -241,7 +241,7 @@ class StudyData:
 
     def keys_of(self, group: Group) -> pd.DataFrame:
         """Rows of :attr:`keys` of a group."""
-        return self.keys[(self.keys[list(SETTING)] == list(group[:3])).all(axis=1)]
+        return self.select(self.keys, group)
 
     def networks(self, group: Group) -> list[Group]:
         """Groups that differ from a group in their backbone alone, and itself."""
@@ -408,8 +408,9 @@ class StudyData:
 
     @staticmethod
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
-        """Rows of a group in a table with the columns ``GROUP``."""
-        return table[(table[GROUP] == list(group)).all(axis=1)]
+        """Rows of a group in a table with the columns ``GROUP``, or without the checkpoint."""
+        shared = [name for name in GROUP if name in table]
+        return table[(table[shared] == list(group[: len(shared)])).all(axis=1)]
 
 
 def calibrated(name: str) -> str:

@@ -8,13 +8,11 @@ from calgrid.report.figure import FigureData
 from calgrid.report.plotting import style
 from calgrid.report.study import UNCALIBRATED, Group, StudyData
 from calgrid.report.tables.costs import totals
-from calgrid.storage.schema import SETTING
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """NLL of each method without and with one calibrator, and its training time in seconds."""
-    times = totals(data)
-    here = times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
+    here = data.select(totals(data), group)
     rows = data.test(group, data.few_calibrators())
     if len(here) < 2 or rows.empty:
         return pd.DataFrame()
