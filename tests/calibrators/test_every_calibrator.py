@@ -338,6 +338,11 @@ def test_bad_input_is_refused_in_one_sentence(logits, labels, message):
     assert isinstance(error.value, CalgridError)
 
 
+def test_numbers_that_are_names_of_classes_are_not_called_unlabelled():
+    with pytest.raises(DataError, match="got 2 to 10; give names of classes as text"):
+        build_calibrator("ts").fit(np.zeros((3, 3)), [10, 2, 7], class_names=[10, 2, 7])
+
+
 def test_output_for_metrics_has_the_probabilities_and_their_logarithms(id, fitted, held_out):
     output = fitted.predict_output(held_out.logits, held_out.features)
     probabilities = held_out.predict(fitted)

@@ -224,6 +224,19 @@ def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make
     assert float(words[2]) == pytest.approx(test["ci_high"], abs=0.006)
 
 
+def test_without_the_baseline_no_other_method_stands_for_it(make):
+    study = make(methods=("fl3", "brier"), seeds=(0, 1, 2), **CLEAN)
+    data, group = study.opened()
+    best = best_of_all(data, group).best["method"]
+    assert best != data.methods[0]
+    assert recommendation(data, group)[0].startswith(f"Use `{best}`")
+    reading = " ".join(captions.reading(data))
+    assert "No method is tested against ce, the baseline, which is not among them" in reading
+    (rows,) = study.shown("overview").values()
+    assert "NLL against the best" in rows[0]
+    assert "NLL against ce" not in rows[0]
+
+
 def text_of(row):
     return f"{row['nll_mean']:.4f} nats, accuracy {100 * row['accuracy_mean']:.2f} %"
 

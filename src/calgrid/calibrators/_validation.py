@@ -286,6 +286,8 @@ def check_labels(
         mend = "remove unlabelled samples"
         if (array.min(), array.max()) == (1, n_classes):
             mend = "subtract 1, as they seem to count from 1"
+        if names is not None and {*map(str, np.unique(array))} <= {*names}:
+            mend = "give names of classes as text"
         raise DataError(
             f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}; {mend}."
         )

@@ -175,6 +175,11 @@ def reading(data: StudyData) -> list[str]:
         f"Methods are tested against {data.baseline}, with Holm's correction over all methods of "
         f"a column. {TESTED}"
     )
+    if data.baseline not in data.methods:
+        tested = (
+            f"No method is tested against {data.baseline}, the baseline, which is not among them: "
+            f"statistics.baseline in the configuration names another. {TESTED}"
+        )
     shifted = (
         "Under shift every corruption at every severity is scored separately and the results are "
         "averaged; images of different corruptions or severities are never pooled."

@@ -36,16 +36,16 @@ def recommendation(data: StudyData, group: Group) -> list[str]:
         )
         found = best_of_methods(data, group)[found.best["method"]]
     if found is not None and found.tested and len(found.others):
-        said.append(_choice(data, group, found))
+        said.append(_choice(data, found))
     said.append(calibration(data, group, verdicts.WORSE))
     return [marked(data, sentence) for sentence in said if sentence]
 
 
-def _choice(data: StudyData, group: Group, found: Recipes) -> str:
+def _choice(data: StudyData, found: Recipes) -> str:
     """Which recipe to use, and the evidence."""
     best, others, tied = found.best, found.others, found.tied
-    reference = data.reference(group)
-    if reference not in {best["method"], *others["method"]}:  # it is not ranked
+    reference = data.baseline
+    if reference not in {best["method"], *others["method"]}:  # it is absent or not ranked
         reference = best["method"]
     simple = others[
         (others["method"] == reference) & others["calibrator"].isin([UNCALIBRATED, PREFERRED])

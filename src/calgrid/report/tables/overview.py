@@ -46,12 +46,15 @@ def overview(data: StudyData) -> Table | None:
         beside = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
         return found.join(beside, on="method")
 
+    against_baseline: Columns = {}
+    if data.baseline in data.methods:
+        against_baseline[f"NLL against {data.baseline}"] = lambda row: _tested(row, "baseline")
     columns: Columns = {
         "Method": lambda row: Cell(row["method"], f"accuracy {text.means(row, 'accuracy')[0]}"),
         "Rank": lambda row: whole(row["place"]),
         text.heading("nll"): lambda row: metric_cell(row, "nll"),
         "NLL against the best": lambda row: _tested(row, "best"),
-        f"NLL against {data.baseline}": lambda row: _tested(row, "baseline"),
+        **against_baseline,
         text.in_unit("ece_debiased"): lambda row: interval_cell(
             row, "ece_debiased", "ece_debiased"
         ),
