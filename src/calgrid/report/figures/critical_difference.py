@@ -44,10 +44,8 @@ class Diagrams:
                 if self.kind == "calibrator":
                     part = part[part["method"] == data.reference(setting)]
                 parts.append(part)
-        chosen = pd.concat(parts)
-        alpha = 1 - data.level
-        shown = [_complete(chosen[chosen["metric"] == metric], alpha) for metric in SHOWN]
-        return pd.concat(shown)
+        chosen, alpha = pd.concat(parts), 1 - data.level
+        return pd.concat([_complete(chosen[chosen["metric"] == metric], alpha) for metric in SHOWN])
 
     def caption(self, frame: FigureData) -> str:
         data, shown = frame.study, _diagrams(frame)
