@@ -306,10 +306,10 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     collected: list[tuple[Sequence[ManifestRun], str, schema.Columns, Reader]] = [
         (runs, schema.SAMPLES, schema.SAMPLE_COLUMNS, _last_samples)
     ]
-    for chosen, files in ((runs, schema.PART_EXTRAS), (references, smart.FILES)):
+    for of_files, files in ((runs, schema.PART_EXTRAS), (references, smart.FILES)):
         for name, columns in files.items():
-            read = functools.partial(_calibrated_file, name, columns)
-            collected.append((chosen, name, columns, read))
+            reader = functools.partial(_calibrated_file, name, columns)
+            collected.append((of_files, name, columns, reader))
     for chosen, name, columns, read in collected:
         of_batch = functools.partial(_rows_with_keys, read, {**schema.KEY_COLUMNS, **columns})
         with writing(folder / name, footer) as writer:

@@ -139,14 +139,15 @@ def function_estimator(
 
 
 def _means(predictions: Predictions, n_bins: int) -> Estimator:
-    per_sample = {
-        "accuracy": predictions.correct,
-        "top5": scoring.top5_per_sample(predictions),
-        "nll": scoring.nll_per_sample(predictions),
-        "brier": scoring.brier_per_sample(predictions),
-        "balanced_accuracy": classes.balanced_per_sample(predictions),
-    }
-    return _of_columns(per_sample)
+    return _of_columns(
+        {
+            "accuracy": predictions.correct,
+            "top5": scoring.top5_per_sample(predictions),
+            "nll": scoring.nll_per_sample(predictions),
+            "brier": scoring.brier_per_sample(predictions),
+            "balanced_accuracy": classes.balanced_per_sample(predictions),
+        }
+    )
 
 
 def _of_columns(per_sample: Mapping[str, Floats]) -> Estimator:

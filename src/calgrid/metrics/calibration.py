@@ -143,7 +143,7 @@ def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: code of Mukhoti et al., NeurIPS 2020, which the
     published tables use.
     """
-    return _of_order("aece", probs, labels, n_bins)
+    return _of_order(check_probabilities(probs, labels), n_bins)["aece"]
 
 
 def aece_left_out(probs: Probabilities, labels: ArrayLike) -> int:
@@ -161,7 +161,7 @@ def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Where a run ends among equal confidences, each of these has their mean accuracy. Parameters and
     errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
     """
-    return _of_order("aece_eq", probs, labels, n_bins)
+    return _of_order(check_probabilities(probs, labels), n_bins)["aece_eq"]
 
 
 def ece_sweep(
@@ -210,7 +210,7 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
         all metrics.
     """
-    return _of_order("ks", probs, labels, n_bins)
+    return _of_order(check_probabilities(probs, labels), n_bins)["ks"]
 
 
 def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -235,18 +235,14 @@ def _of_bins(
     return float(error(binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
-def _of_order(name: str, probs: Probabilities, labels: ArrayLike, n_bins: int) -> float:
-    """Error of the order of confidence: see :func:`calgrid.metrics._weighted.errors`."""
-    return float(_order_errors(check_probabilities(probs, labels), check_bins(n_bins))[name][0])
-
-
 @computed_once
-def _order_errors(predictions: Predictions, n_bins: int) -> dict[str, Floats]:
-    """Errors (1,) of :func:`calgrid.metrics._weighted.errors`."""
+def _of_order(predictions: Predictions, n_bins: int) -> dict[str, float]:
+    """Errors of :func:`calgrid.metrics._weighted.errors` by metric."""
     gaps = cumulative(_sorted_residual(predictions)[None])
     ranks = Ranks(np.arange(predictions.n_samples + 1.0)[None])
-    edges = adaptive_positions(predictions.confidence[predictions.order], ranks, n_bins)
-    return _weighted.errors(gaps, gaps[:, edges[0]], ranks, n_bins, predictions.tie_ends)
+    edges = adaptive_positions(predictions.confidence[predictions.order], ranks, check_bins(n_bins))
+    errors = _weighted.errors(gaps, gaps[:, edges[0]], ranks, n_bins, predictions.tie_ends)
+    return {name: float(error[0]) for name, error in errors.items()}
 
 
 def _sorted_residual(predictions: Predictions) -> Floats:

@@ -24,7 +24,6 @@ class ClasswiseBins:
         self._predictions, self._probs = predictions, predictions.probs
         self._single = predictions.probs.astype(np.float32)
         self._n_bins = check_bins(n_bins)
-        self._label_probs = predictions.label_probs
         n, k = self._probs.shape
         sample, cell, p = _above_first(predictions, n_bins)
         label_cell = predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)
@@ -62,7 +61,7 @@ class ClasswiseBins:
         sums = classwise_sums(self._predictions, self._n_bins)
         square = np.asarray(self._p_above.power(2).sum(axis=1)).reshape(-1, self._n_bins)
         square[:, 0] += np.einsum("nk,nk->k", self._probs, self._probs) - square.sum(axis=1)
-        of_labels = (self._labels @ self._label_probs).reshape(square.shape)
+        of_labels = (self._labels @ self._predictions.label_probs).reshape(square.shape)
         # rounding errors of the first bin
         return (square - 2 * of_labels + sums.correct).clip(min=0)
 

@@ -5,8 +5,6 @@ orders, so that the order of samples does not matter; with the output of
 :func:`calgrid.metrics.from_logits`, confidences that only round to 1 are no ties.
 """
 
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -43,11 +41,8 @@ class Confidences:
         self._below, self._upto = np.take(before, begin, axis=1), np.take(before, end, axis=1)
         self._wrong_below = self._below - np.take(correct_before, begin, axis=1)
         self._wrong_upto = self._upto - np.take(correct_before, end, axis=1)
-
-    @cached_property
-    def _wrong_here(self) -> Floats:
-        """Number of errors at each of these confidences, (R, E)."""
-        return self._wrong_upto - self._wrong_below
+        #: number of errors at each of these confidences, (R, E)
+        self._wrong_here = self._wrong_upto - self._wrong_below
 
     def aurc(self) -> Floats:
         """Area under the risk-coverage curve, (R,)."""

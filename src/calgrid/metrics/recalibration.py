@@ -221,7 +221,9 @@ def l2_iso(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 @computed_once
 def directions(predictions: Predictions, by: Map) -> dict[int, Floats]:
     """Derivatives of the norms, p = 1, 2, towards a map that is fitted on other folds, (N, K)."""
-    recalibrated = (tempered if by == "ts" else isotonic)(predictions)
+    recalibrated = predictions.probs  # a single sample has no other folds
+    if predictions.n_samples > 1:
+        recalibrated = (tempered if by == "ts" else isotonic)(predictions)
     return derivatives(recalibrated - predictions.probs)
 
 
@@ -260,8 +262,6 @@ def tempered(predictions: Predictions) -> Floats:
     for fold in range(N_FOLDS):
         out = fold_of == fold
         others = ~out
-        if not others.any():  # a single sample
-            return predictions.probs
         fitted = others & used
         beta = 1.0
         if fitted.any():
@@ -280,8 +280,6 @@ def isotonic(predictions: Predictions) -> Floats:
     from scipy.optimize import isotonic_regression  # noqa: PLC0415
 
     fold_of, probs = folds(predictions), predictions.probs
-    if predictions.n_samples == 1:
-        return probs
     recalibrated = np.empty_like(probs)
     for k, column in enumerate(np.where(probs < LEAST_SCORE, 0, probs).T):
         order = np.argsort(column, kind="stable")
