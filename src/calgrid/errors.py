@@ -61,6 +61,15 @@ def located(where: str) -> Iterator[None]:
         raise ConfigError(f"{where}: {error}") from None
 
 
+def refuse(*mistakes: tuple[object, str], error: type[CalgridError] = ConfigError) -> None:
+    """Raise an error for the first mistake that is made: each is whether it is made, and what is
+    then said.
+    """
+    for is_made, message in mistakes:
+        if is_made:
+            raise error(message)
+
+
 def check_ids(kind: str, names: Iterable[object], known: Iterable[object], where: str = "") -> None:
     """Raise :func:`unknown_id` of the first name that is not a known one."""
     options = set(map(str, known))

@@ -21,7 +21,7 @@ from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS
-from calgrid.plan import rules
+from calgrid.plan import resources
 from calgrid.plan.plan import Plan
 from calgrid.storage.records import Record, write_record
 from calgrid.study.home import home
@@ -227,7 +227,7 @@ class TestCheck:
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(
         self, succeeds, configured, make_config, monkeypatch
     ):
-        monkeypatch.setattr(rules, "GPU_DEVICES", ())
+        monkeypatch.setattr(resources, "GPU_DEVICES", ())
         done = succeeds("check", configured(make_config(device="cuda")))
         assert done.err.startswith("Warning: 'device: cuda' needs a GPU, and this machine has none")
 

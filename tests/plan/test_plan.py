@@ -120,8 +120,9 @@ def test_a_job_depends_on_all_jobs_whose_results_it_reads_also_if_its_specificat
     made = plan({"methods": ["ce", "mbls"]})
     key, *others = made.study.runs
     modules = ["calgrid.jobs.probe"]
+    where, spec = {**key.wildcards, "probe": "p"}, {"key": None, "fingerprint": ""}
     found = {
-        made._job("probe", key, {"key": None, "fingerprint": ""}, modules, above=above).fingerprint
+        made._job("probe", key.path, where, {**spec}, modules, above=above).fingerprint
         for above in ([], [made.train(key)], [made.train(others[0])])
     }
     assert len(found) == 3

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from calgrid.errors import ConfigError, StateError
-from calgrid.plan import rules
+from calgrid.plan import resources
 from calgrid.plan.plan import KINDS, Plan
 from calgrid.plan.rules import Jobs, check_temporary_folder
 from calgrid.storage.layout import RunKey
@@ -20,7 +20,7 @@ from calgrid.study.study import Study
 @pytest.fixture
 def made(make_config, home, tmp_path, monkeypatch):
     """A study with everything: two second stages, two shifts, an external run, no GPU."""
-    monkeypatch.setattr(rules, "GPU_DEVICES", ())
+    monkeypatch.setattr(resources, "GPU_DEVICES", ())
     (tmp_path / "test.npz").touch()
     grid = {"methods": ["tst", "tst+mbls"], "protocol": "p", "seeds": [1, 2]}
     grid |= {"calibrators": ["ts"], "shifts": ["ood/photos", "digits_c"]}
@@ -114,7 +114,7 @@ class TestJobs:
     def test_gpus_that_a_job_asks_for(
         self, make_config, home, refuses, monkeypatch, tmp_path, device, local, present, gpus
     ):
-        monkeypatch.setattr(rules, "GPU_DEVICES", (str(tmp_path),) if present else ())
+        monkeypatch.setattr(resources, "GPU_DEVICES", (str(tmp_path),) if present else ())
         parts = ["device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"]
         with refuses(ConfigError, *parts) if gpus is None else contextlib.nullcontext():
             plan = Plan(Study(make_config(device=device), home))

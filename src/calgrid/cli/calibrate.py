@@ -25,7 +25,7 @@ from calgrid.cli.files import (
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.cli.terminal import write, write_json
 from calgrid.components import registry
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, refuse
 from calgrid.logits.ranking import NONE, Ranked, choice, rank_calibrators, reference, usable
 from calgrid.logits.reading import predicted, read_head_arrays, share_rows
 from calgrid.logits.symptoms import impossible, of_labels, of_scores, symptoms
@@ -57,7 +57,8 @@ def calibrate(options: argparse.Namespace) -> None:
     first.
     """
     names = calibrator_names(options.calibrator or "")
-    _check_options(options, names)
+    is_ranking = len(names) > 1 or ALL in names
+    _check_options(options, names, is_ranking)
     content: dict[str, object] = {}
     calibrator = None
     if options.load:
@@ -79,7 +80,7 @@ def calibrate(options: argparse.Namespace) -> None:
             )
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
-        if _is_ranking(names):
+        if is_ranking:
             ranking, refused = _rank(options, names, data, head, target)
             chosen = choice(ranking).id
             content |= _ranking_content(ranking, refused)
@@ -102,14 +103,10 @@ def calibrate(options: argparse.Namespace) -> None:
         write_json({**content, "warnings": WARNINGS})
 
 
-def _is_ranking(names: Sequence[str]) -> bool:
-    """Whether ``--calibrator`` names several calibrators, which are ranked."""
-    return len(names) > 1 or ALL in names
-
-
-def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
-    ranking = _is_ranking(names)
+def _check_options(options: argparse.Namespace, names: Sequence[str], ranking: bool) -> None:
+    """Raise ConfigError for missing or contradictory options, before anything is read or fitted;
+    ``ranking``: whether several calibrators are named, which are ranked.
+    """
     check_figure(options.plot)
     same_output = options.save and options.out and options.save.resolve() == options.out.resolve()
     mistakes = [
@@ -165,9 +162,7 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         (path and path.is_dir(), f"{option} {path} is a folder; give the name of a file.")
         for option, path in outputs.items()
     ]
-    for is_made, message in folders + mistakes:
-        if is_made:
-            raise ConfigError(message)
+    refuse(*folders, *mistakes)
 
 
 # fit

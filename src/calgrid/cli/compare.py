@@ -14,7 +14,7 @@ from calgrid.class_names import say_unnamed
 from calgrid.cli.files import read
 from calgrid.cli.terminal import coloured, write, write_json
 from calgrid.components.metrics import find_metric
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, refuse
 from calgrid.logits.reading import predicted, row_keys
 from calgrid.logits.symptoms import of_labels, of_scores
 from calgrid.metrics import Output
@@ -42,15 +42,17 @@ def compare(options: argparse.Namespace) -> None:
     :func:`calgrid.statistics.paired_bootstrap`.
     """
     methods = dict(map(_parse, options.method))
-    if not 2 <= len(methods) == len(options.method):
-        raise ConfigError(
-            "Give at least two methods with different names, each as NAME=FILE[,FILE...]."
-        )
-    if options.bootstrap < LEAST_RESAMPLES:
-        raise ConfigError(
+    refuse(
+        (
+            not 2 <= len(methods) == len(options.method),
+            "Give at least two methods with different names, each as NAME=FILE[,FILE...].",
+        ),
+        (
+            options.bootstrap < LEAST_RESAMPLES,
             f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} "
-            f"resamples; 1000 are recommended."
-        )
+            f"resamples; 1000 are recommended.",
+        ),
+    )
     first_path = next(iter(methods.values()))[0]
     first = _read(first_path, options)
     warn(*of_labels(first, first_path))
@@ -95,22 +97,24 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
     if not classes and "classes" in data.metadata:
         say_unnamed("columns", "the first file", path, data.metadata["classes"])
     width, first_width = data.logits.shape[1], first.logits.shape[1]
-    if width != first_width:
-        raise DataError(
-            f"{path} has {width} classes, but the first file has {first_width}; compare files for "
-            "the same test set."
-        )
     keys, first_keys = row_keys(data), row_keys(first)
-    if len(keys) != len(first_keys) or not all(map(np.array_equal, keys, first_keys)):
-        raise DataError(
+    mend = "compare files for the same test set"
+    refuse(
+        (
+            width != first_width,
+            f"{path} has {width} classes, but the first file has {first_width}; {mend}.",
+        ),
+        (
+            len(keys) != len(first_keys) or not all(map(np.array_equal, keys, first_keys)),
             f"{path} has other samples than the first file (index or number of rows differ); "
-            "compare files for the same test set."
-        )
-    if not np.array_equal(data.label, first.label):
-        raise DataError(
-            f"{path} has other labels than the first file for the same samples; compare files for "
-            f"the same test set."
-        )
+            f"{mend}.",
+        ),
+        (
+            not np.array_equal(data.label, first.label),
+            f"{path} has other labels than the first file for the same samples; {mend}.",
+        ),
+        error=DataError,
+    )
     output = predicted(data)
     warn(*of_scores(data, output, path))
     return output

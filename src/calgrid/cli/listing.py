@@ -13,15 +13,14 @@ from calgrid.cli.commands import LISTED_KINDS as KINDS
 from calgrid.cli.study_of import read_study
 from calgrid.cli.terminal import write, write_json
 from calgrid.components import plugins, registry
-from calgrid.components.registry import METHODS
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.plan.plan import Plan
-from calgrid.plan.rules import gpu_here
+from calgrid.plan.resources import gpu_here
 from calgrid.progress import warn
 from calgrid.study.home import home
 from calgrid.study.model import FORMS, Config, External, OfStudy
 from calgrid.study.protocols import ProtocolCatalog
-from calgrid.study.runs import ENSEMBLES, registered_methods
+from calgrid.study.runs import ENSEMBLES, applies, registered_methods
 from calgrid.study.slow_checks import check_all
 from calgrid.study.study import Study
 from calgrid.study.yaml_files import read_mapping
@@ -31,7 +30,10 @@ from calgrid.training.schedule import epoch_batches
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
 Entry = dict[str, Any]
 #: argument of ``list`` -> kinds of the registry
-LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.KINDS.items()}}
+LISTED = {
+    "methods": registry.METHODS,
+    **{package: (kind,) for kind, package in registry.KINDS.items()},
+}
 SINGULAR = {
     "methods": "method",
     "protocols": "protocol",
@@ -279,8 +281,9 @@ def check(options: argparse.Namespace) -> None:
     plan = Plan(study)
     write(f"study '{study.layout.study}': {plan.counts()}\n")
     _warn_of_broken(registry.KINDS)
-    for number in study.idle_overrides():
-        warn(f"overrides[{number}] matches no run of this study.")
+    for number, override in enumerate(study.config.overrides):
+        if not any(applies(override.match, key) for key in study.trained):
+            warn(f"overrides[{number}] matches no run of this study.")
     if study.config.device == "cuda" and not gpu_here():
         warn(
             "'device: cuda' needs a GPU, and this machine has none: snakemake "

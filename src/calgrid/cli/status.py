@@ -11,9 +11,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from calgrid.cli import joblogs
 from calgrid.cli.study_of import read_study
@@ -62,18 +62,6 @@ FINGERPRINTS = {
 }
 #: keys that follow from the others
 IMPLIED = {"fingerprint", "code", "files"}
-
-
-class Details(TypedDict, total=False):
-    """Details of a job, as in :class:`JobState`."""
-
-    progress: str
-    epoch: int
-    epochs: int
-    left: str
-    progress_age_seconds: float
-    where: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -192,50 +180,49 @@ def slurm_queue() -> dict[str, str]:
 
 
 def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) -> JobState:
-    about, log = job.about, job.log
-    if job.rule == "probe":
-        about = f"{about}/{job.spec['probe']['name']}"
-    lines = joblogs.last_attempt(log)
-    details: Details = {}
+    name = f"/{job.spec['probe']['name']}" if job.rule == "probe" else ""
+    found = JobState(job.rule, f"{job.about}{name}", WAITING, job.log)
+    lines = joblogs.last_attempt(job.log)
     if Path(job.result).exists():
+        why = must[job.result].why if job.result in must else FOLLOWS
         try:
             Record.read(Path(job.folder), job.record)
-            state = DONE
-            why = must[job.result].why if job.result in must else FOLLOWS
-            if why != FOLLOWS:  # what is above it may be made again to the same bits
-                state, details = OUTDATED, {"reason": why}
+            # what is above it may be made again to the same bits
+            is_done = why == FOLLOWS
+            found = replace(
+                found, state=DONE if is_done else OUTDATED, reason="" if is_done else why
+            )
         except DataError as error:
-            state, details = DAMAGED, {"reason": str(error)}
+            found = replace(found, state=DAMAGED, reason=str(error))
     elif owner := live_owner(Path(f"{job.folder}.lock")):
-        state, details = RUNNING, {"where": described(owner), **_progress(lines, Path(log))}
+        found = _with_progress(replace(found, state=RUNNING, where=described(owner)), lines)
     elif number := next((queue[key] for key in queue if key.endswith(f"_{job.id}")), None):
-        state, details = QUEUED, {"where": f"SLURM job {number}"}
-    elif not Path(log).is_file():
-        state = WAITING
+        found = replace(found, state=QUEUED, where=f"SLURM job {number}")
     elif lines and lines[-1].startswith(joblogs.COMPLETE):
         date = lines[-1].removeprefix(joblogs.COMPLETE)
-        state, details = MISSING, {"reason": f"complete on {date}, removed since"}
+        found = replace(found, state=MISSING, reason=f"complete on {date}, removed since")
     elif lines and "the state is saved" in lines[-1]:
-        state, details = STOPPED, _progress(lines, Path(log))
-    else:
-        state, details = FAILED, {"reason": joblogs.why([log, *joblogs.slurm_logs(log)])}
-    return JobState(job.rule, about, state, log, **details)
+        found = _with_progress(replace(found, state=STOPPED), lines)
+    elif Path(job.log).is_file():
+        reason = joblogs.why([job.log, *joblogs.slurm_logs(job.log)])
+        found = replace(found, state=FAILED, reason=reason)
+    return found
 
 
-def _progress(lines: list[str], log: Path) -> Details:
+def _with_progress(job: JobState, lines: list[str]) -> JobState:
+    """A job with the progress that the lines of its log tell."""
     found = joblogs.progress(lines)
     if found is None:
-        return {}
-    ago = max(time.time() - log.stat().st_mtime, 0.0)
-    shown = f"{found['unit']} {found['done']}/{found['total']}{found['numbers']}"
-    details: Details = {
-        "progress": shown,
-        "left": found["left"],
-        "progress_age_seconds": round(ago, 1),
-    }
-    if found["unit"] == "epoch":
-        details["epoch"], details["epochs"] = int(found["done"]), int(found["total"])
-    return details
+        return job
+    is_epoch = found["unit"] == "epoch"
+    return replace(
+        job,
+        progress=f"{found['unit']} {found['done']}/{found['total']}{found['numbers']}",
+        epoch=int(found["done"]) if is_epoch else None,
+        epochs=int(found["total"]) if is_epoch else None,
+        left=found["left"],
+        progress_age_seconds=round(max(time.time() - Path(job.log).stat().st_mtime, 0.0), 1),
+    )
 
 
 def _text(study: str, found: list[JobState]) -> str:

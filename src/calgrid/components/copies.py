@@ -9,19 +9,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calgrid.components import fingerprint, plugins
-from calgrid.components.fingerprint import plugin_files, raw
 from calgrid.errors import StateError
 
 
 def name_of(code: Iterable[str]) -> str:
     """Name of the copy of the plugins in some code, a result of ``fingerprint.code_digests``."""
-    files = {place: digest for place, (_, digest) in plugin_files(code).items()}
-    return fingerprint.digest({**files, plugins.PACKAGES: raw(_packages(files).encode())})
+    files = {place: digest for place, (_, digest) in fingerprint.plugin_files(code).items()}
+    return fingerprint.digest(
+        {**files, plugins.PACKAGES: fingerprint.raw(_packages(files).encode())}
+    )
 
 
 def fill(folder: Path, code: Iterable[str]) -> None:
     """Copy the files of plugins in some code that are not in a folder yet."""
-    files = plugin_files(code)
+    files = fingerprint.plugin_files(code)
     for place, (path, _) in files.items():
         target = folder / place
         if not target.exists():
@@ -50,7 +51,7 @@ def files_of(copy: Path) -> list[str]:
 
 def is_intact(copy: Path) -> bool:
     """Whether a copy holds what its name says."""
-    content = {name: raw((copy / name).read_bytes()) for name in files_of(copy)}
+    content = {name: fingerprint.raw((copy / name).read_bytes()) for name in files_of(copy)}
     return fingerprint.digest(content) == copy.name
 
 

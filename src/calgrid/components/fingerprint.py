@@ -13,13 +13,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from calgrid.components import plugins
 from calgrid.components.options import Options
-from calgrid.components.plugins import PACKAGE
 from calgrid.components.source import imported_from, parse
 from calgrid.errors import ConfigError
 
@@ -101,22 +100,28 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
 
 
 @plugins.cached
-def _module_digest(module: str) -> str:
-    """Digest of a module; what it imports from calgrid and plugins counts by its own code."""
-    return _read(module).digest(lambda name: "" if _is_neutral(name) else _own_digest(name))
-
-
-@plugins.cached
-def _own_digest(module: str) -> str:
-    """Digest of a module, from wherever it imports."""
-    return _read(module).digest(lambda name: "")
+def _module_digest(module: str, with_imports: bool = True) -> str:
+    """Digest of the syntax of a module. What it imports from calgrid and plugins counts by its own
+    code, and not by its name, or not at all.
+    """
+    texts: list[str] = []
+    for part in _read(module).parts:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        imported = set()
+        for each in part:
+            counts = with_imports and each.is_ours and not _is_neutral(each.module)
+            imported.add(each.text(_module_digest(each.module, False) if counts else ""))
+        texts += sorted(imported)
+    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:LENGTH]
 
 
 @plugins.cached
 def _is_neutral(module: str) -> bool:
-    if not module.startswith(f"{PACKAGE}."):
-        return module == PACKAGE
-    around = [name for name in _packages(module) if name != PACKAGE]
+    if not module.startswith(f"{plugins.PACKAGE}."):
+        return module == plugins.PACKAGE
+    around = [name for name in _packages(module) if name != plugins.PACKAGE]
     return any(_read(name).says_neutral for name in [*around, module])
 
 
@@ -139,14 +144,13 @@ class _Import(NamedTuple):
         what calgrid does not know.
         """
         top = self.module.partition(".")[0]
-        harmless = top == PACKAGE or top in sys.stdlib_module_names
+        harmless = top == plugins.PACKAGE or top in sys.stdlib_module_names
         return not harmless or self.local in words or self.local == "*"
 
-    def text(self, digest_of: Callable[[str], str]) -> str:
+    def text(self, digest: str) -> str:
         """What is imported; a module of ours by its digest, and not by its name."""
-        if not self.is_ours:
-            return repr(tuple(self))
-        return repr((digest_of(self.module), self.name, self.local if self.name else ""))
+        ours = digest, self.name, self.local if self.name else ""
+        return repr(ours if self.is_ours else tuple(self))
 
 
 class _Name(str):
@@ -165,16 +169,6 @@ class _Source(NamedTuple):
     parts: list[str | list[_Import]]
     says_neutral: bool
     files: list[Any]
-
-    def digest(self, digest_of: Callable[[str], str]) -> str:
-        """Digest of the syntax, with the digests of modules in place of their names."""
-        texts: list[str] = []
-        for part in self.parts:
-            if isinstance(part, str):
-                texts.append(part)
-            else:
-                texts += sorted({each.text(digest_of) for each in part})
-        return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:LENGTH]
 
 
 @plugins.cached
@@ -228,7 +222,7 @@ def _above(module: str) -> Iterator[str]:
     whose ``__init__.py`` Python runs; those of calgrid only name the content of their package.
     """
     for name in [module, *(found.module for found in _read(module).imports)]:
-        if not name.startswith(f"{PACKAGE}."):
+        if not name.startswith(f"{plugins.PACKAGE}."):
             yield from filter(plugins.locate, _packages(name))
         if plugins.locate(name) is not None:
             yield name
@@ -294,7 +288,7 @@ def changed(code: Mapping[str, str], sources: Mapping[str, str]) -> list[str]:
     """
     found = []
     for name, planned in code.items():
-        if not name.startswith(f"{PACKAGE}."):
+        if not name.startswith(f"{plugins.PACKAGE}."):
             continue
         path = plugins.locate(name)
         if path is not None and path.is_file():
@@ -317,7 +311,7 @@ def plugin_files(code: Iterable[str]) -> dict[str, tuple[Path, str]]:
         package, slash, below = name.partition("/")
         if slash:
             place, path = f"{package.replace('.', '/')}/{below}", folders[package] / below
-        elif not name.startswith(f"{PACKAGE}."):
+        elif not name.startswith(f"{plugins.PACKAGE}."):
             path = cast(Path, plugins.locate(name))
             is_package = path.name == "__init__.py"
             place = plugins.shown(f"{name}.__init__" if is_package else name)

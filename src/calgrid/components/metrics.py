@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components import plugins, registry
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, refuse
 from calgrid.metrics import METRICS, Metric, Predictions
 from calgrid.metrics.table import MOST_SLOW
 
@@ -90,12 +90,16 @@ def _plugin_metric(name: str) -> Metric:
     where = plugins.shown(component.module)
     signature = inspect.signature(function)
     kinds = [parameter.kind for parameter in signature.parameters.values()]
-    if kinds != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3:
-        raise ConfigError(f"{where}: {name} must take (probs, labels, n_bins), got {signature}.")
-    if not component.summary:
-        raise ConfigError(
-            f"{where}: {name} needs a docstring, whose first line says what it measures."
-        )
+    refuse(
+        (
+            kinds != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3,
+            f"{where}: {name} must take (probs, labels, n_bins), got {signature}.",
+        ),
+        (
+            not component.summary,
+            f"{where}: {name} needs a docstring, whose first line says what it measures.",
+        ),
+    )
     facts = component.info
     for fact, values in FACTS.items():
         if fact in facts and facts[fact] not in values:

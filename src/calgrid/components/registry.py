@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from calgrid.components import copies, fingerprint, plugins
 from calgrid.components.options import Option, Options, read_options
 from calgrid.components.source import declarations
-from calgrid.errors import CalgridError, ConfigError, check_ids, unknown_id
+from calgrid.errors import CalgridError, ConfigError, check_ids, refuse, unknown_id
 from calgrid.optional import say_extra
 
 Component = TypeVar("Component", bound=Callable[..., Any])
@@ -354,18 +354,17 @@ def _check_class(kind: str, component: Any) -> None:
     in its base.
     """
     bases = inspect.getmro(component) if inspect.isclass(component) else ()
-    if bases and not any(_is_of_calgrid(base.__module__) for base in bases):
-        raise ConfigError(
-            f"{plugins.shown(component.__module__)}: the {kind} {component.__name__} has no base "
-            f"class of calgrid; name one, as in the files of 'calgrid new {kind}'."
-        )
     members = {name: getattr(component, name, None) for name in dir(component)}
     absent = [name for name in members if getattr(members[name], "__isabstractmethod__", False)]
-    if absent:
-        where = plugins.shown(component.__module__)
-        raise ConfigError(
-            f"{where}: the {kind} {component.__name__} must define {', '.join(absent)}."
-        )
+    told = f"{plugins.shown(component.__module__)}: the {kind} {component.__name__}"
+    refuse(
+        (
+            bases and not any(_is_of_calgrid(base.__module__) for base in bases),
+            f"{told} has no base class of calgrid; name one, as in the files of 'calgrid new "
+            f"{kind}'.",
+        ),
+        (absent, f"{told} must define {', '.join(absent)}."),
+    )
 
 
 @contextlib.contextmanager

@@ -32,8 +32,13 @@ def work(study: Study, key: RunKey) -> Work:
     """
     run = study.trained[key]
     trained = training_passes(study, run) if study.training[key] == key else 0.0
-    predicted = predicted_images(study, run) if key in study.evaluations else 0
-    return Work(trained, FORWARD_SHARE * len(run.checkpoints) * predicted)
+    images = image_counts(study, run.key.dataset)
+    predicted = images["val"] + images["test"]
+    predicted += sum(shifted_images(study, image_set_of(name)) for name in study.families(key))
+    if run.protocol.export_features == "train":
+        predicted += min(images["train"], MOST_TRAIN_ROWS)
+    passes = len(run.checkpoints) if key in study.evaluations else 0
+    return Work(trained, FORWARD_SHARE * passes * predicted)
 
 
 def training_passes(study: Study, run: Run) -> float:
@@ -46,16 +51,6 @@ def training_passes(study: Study, run: Run) -> float:
     searched = run.method.procedure_options.get(procedure.get("search_epochs", ""), 0)
     epoch = passes * images["train"] + FORWARD_SHARE * images["val"]
     return float((run.protocol.epochs + searched) * epoch)
-
-
-def predicted_images(study: Study, run: Run) -> int:
-    """Images whose logits a checkpoint of a run predicts."""
-    images = image_counts(study, run.key.dataset)
-    predicted = images["val"] + images["test"]
-    predicted += sum(shifted_images(study, image_set_of(name)) for name in study.families(run.key))
-    if run.protocol.export_features == "train":
-        predicted += min(images["train"], MOST_TRAIN_ROWS)
-    return predicted
 
 
 def measured_runs(study: Study) -> dict[tuple[str, ...], tuple[RunKey, int]]:

@@ -8,14 +8,14 @@ import functools
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from calgrid.components import copies, fingerprint, plugins, registry
-from calgrid.components.plugins import PACKAGE, PACKAGE_ROOT
+from calgrid.components.options import Options
 from calgrid.errors import ConfigError
 from calgrid.plan.kinds import DAY, DECODE_THREADS, KINDS, Need, kind
 from calgrid.storage import specs
@@ -137,11 +137,6 @@ class Job(Generic[specs.Spec]):
         return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.rule].files.values())]
 
 
-def _read_of(jobs: Iterable[Job[Any]]) -> tuple[str, ...]:
-    """File of each result that the jobs below it take."""
-    return tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in jobs)
-
-
 class Plan:
     """Jobs of a study, cached."""
 
@@ -173,7 +168,7 @@ class Plan:
         definition, of = datasets.definition(image_set), datasets.base(image_set)
         base = None if of is None else self.data(of)
         description = datasets.describe(image_set)
-        modules = tuple(sorted([description.module, "calgrid.datasets.preparation"]))
+        modules = [description.module, "calgrid.datasets.preparation"]
         content = {
             "image_set": image_set,
             "base": None if base is None else base.fingerprint,
@@ -187,31 +182,29 @@ class Plan:
         }
         if val_seed is not None:
             content["val_seed"] = spec["val_seed"] = val_seed
-        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
+        sources = definition.get("sources", {})
+        files = {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()}
+        above = () if base is None else (base,)
+        job = self._job(
+            "data",
+            image_set,
+            {"image_set": image_set},
+            spec,
+            modules,
+            content=content,
+            files=files,
+            above=above,
+        )
         if definition:
             info = description.info
             configured = {
                 "image_set": image_set,
                 **definition,
                 "info": {name: info[name] for name in PLANNED_FACTS if name in info},
-                "fingerprint": digest,
+                "fingerprint": job.fingerprint,
             }
             spec["configured"] = cast(specs.ConfiguredData, configured)
-        folder, log = self._places("data", digest, {"image_set": image_set})
-        sources = definition.get("sources", {})
-        above = () if base is None else (base,)
-        return Job(
-            "data",
-            image_set,
-            folder,
-            log,
-            spec,
-            fingerprint.code_digest(modules),
-            KINDS["data"].module,
-            {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()},
-            above,
-            _read_of(above),
-        )
+        return job
 
     @kind(
         "train",
@@ -254,8 +247,18 @@ class Plan:
             if "source" in run.checkpoint:
                 path = self.study.data_root / run.checkpoint["name"]
                 files[str(path)] = run.checkpoint["source"]
+        module = modules[0]
         modules += _network_modules(run)
-        return self._job("train", key, spec, modules, files=files, above=above)
+        return self._job(
+            "train",
+            key.path,
+            key.wildcards,
+            spec,
+            modules,
+            module=module,
+            files=files,
+            above=above,
+        )
 
     def _data_of(self, key: RunKey) -> Job[specs.DataSpec]:
         """Job of the data set of a trained run."""
@@ -294,7 +297,7 @@ class Plan:
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
         spec["test_normalisation"] = constants
         above: list[Job[Any]] = [self.train(key), self._data_of(key), *prepared]
-        return self._job("predict", key, spec, modules, above=above)
+        return self._job("predict", key.path, key.wildcards, spec, modules, above=above)
 
     @kind(
         "probe",
@@ -319,7 +322,8 @@ class Plan:
         network = _network_modules(self.study.trained[key])
         modules = ["calgrid.jobs.probe", module, *network]
         above: list[Job[Any]] = [self.train(key), self._data_of(key)]
-        return self._job("probe", key, spec, modules, name, above=above)
+        wildcards = {**key.wildcards, "probe": name}
+        return self._job("probe", key.path, wildcards, spec, modules, above=above)
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
@@ -353,15 +357,23 @@ class Plan:
     @functools.cache
     def external(self, key: RunKey) -> Job[specs.ExternalSpec]:
         """Import of external logits."""
-        files = {str(path): self._digest(path) for path in self.study.external_files(key)}
+        reads = tuple(map(str, self.study.external_files(key)))
+        files = {path: self._digest(Path(path)) for path in reads}
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
             "sources": list(files.values()),
             "fingerprint": "",
         }
-        modules, reads = ["calgrid.jobs.import_logits"], self.study.external_files(key)
-        return self._job("import", key, spec, modules, files=files, reads=tuple(map(str, reads)))
+        return self._job(
+            "import",
+            key.path,
+            key.wildcards,
+            spec,
+            [KINDS["import"].module],
+            files=files,
+            reads=reads,
+        )
 
     @kind(
         "ensemble",
@@ -393,7 +405,9 @@ class Plan:
             "fingerprint": "",
         }
         above = list(map(self.predicted, made.members))
-        return self._job("ensemble", key, spec, modules, above=above, names_files=True)
+        return self._job(
+            "ensemble", key.path, key.wildcards, spec, modules, content={**spec}, above=above
+        )
 
     def predicted(self, key: RunKey) -> Job[Any]:
         """Job that makes the logits of a run: prediction, import or pooling."""
@@ -461,7 +475,14 @@ class Plan:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
         return self._job(
-            "calibrate", key, spec, modules, files=files, above=above, names_files=True
+            "calibrate",
+            key.path,
+            key.wildcards,
+            spec,
+            modules,
+            content={**spec},
+            files=files,
+            above=above,
         )
 
     def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
@@ -479,37 +500,38 @@ class Plan:
     def _job(
         self,
         kind: str,
-        key: RunKey,
+        about: str,
+        wildcards: Mapping[str, Any],
         spec: specs.Spec,
-        modules: Sequence[str],
-        probe: str = "",
+        modules: Iterable[str],
         *,
+        content: Options | None = None,
+        module: str = "",
         files: Mapping[str, str] = MappingProxyType({}),
         above: Iterable[Job[Any]] = (),
         reads: tuple[str, ...] = (),
-        names_files: bool = False,
     ) -> Job[specs.Spec]:
-        """Job of a run, which the first of the modules makes; sets the fingerprint of its
-        specification, from the other keys, the modules and the jobs above it, unless the
-        specification ``names_files`` of these by fingerprints of their own. ``probe``: name of the
-        probe whose measurement it is.
+        """Job of a data set or run, in the place and with the log that its rule names by the
+        wildcards. Sets the fingerprint of its specification: of the modules, and of ``content``, by
+        default the other keys and the fingerprints of the jobs above it.
         """
-        module, above = modules[0], tuple(above)
-        modules = tuple(sorted(set(modules)))
-        content = {name: value for name, value in spec.items() if name != "fingerprint"}
-        if not names_files:
-            content["above"] = [job.fingerprint for job in above]
-        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
-        folder, log = self._places(kind, digest, {**key.wildcards, "probe": probe})
-        code = fingerprint.code_digest(modules)
-        reads = reads or _read_of(above)
-        return Job(kind, key.path, folder, log, spec, code, module, files, above, reads)
-
-    def _places(self, kind: str, digest: str, wildcards: Mapping[str, Any]) -> tuple[str, str]:
-        """Folder and log of a result, as its rule names them."""
-        place, log = KINDS[kind].place.format_map(wildcards), KINDS[kind].log.format_map(wildcards)
+        declared, roots, above = KINDS[kind], tuple(sorted(set(modules))), tuple(above)
+        content = dict(content or {**spec, "above": [job.fingerprint for job in above]})
+        content.pop("fingerprint", None)
+        digest = spec["fingerprint"] = fingerprint.of_job(content, roots)
         results, id = self.study.layout.results, digest[:ID_LENGTH]
-        return f"{results}/{place}-{id}", f"{results}/logs/{log}-{id}.log"
+        return Job(
+            kind,
+            about,
+            f"{results}/{declared.place.format_map(wildcards)}-{id}",
+            f"{results}/logs/{declared.log.format_map(wildcards)}-{id}.log",
+            spec,
+            fingerprint.code_digest(roots),
+            module or declared.module,
+            files,
+            above,
+            reads or tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in above),
+        )
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -572,7 +594,7 @@ class Plan:
     def _warning(self, key: RunKey) -> str:
         """What is said with all results of a run; usually empty."""
         datasets = self.study.datasets
-        said = [datasets.warning(key.dataset)]
+        said = [datasets.facts(key.dataset).get("warning", "")]
         restricted = filter(datasets.has_some_classes, self.study.evaluations[key].families)
         for family in restricted:
             said.append(
@@ -600,7 +622,7 @@ class Plan:
             "draws_validation": made.draws_validation,
             "warning": self._warning(key),
         }
-        if groups := self.study.datasets.class_groups(key.dataset):
+        if groups := self.study.datasets.facts(key.dataset).get("class_groups"):
             run["class_groups"] = groups
         if isinstance(made, ExternalRun):
             run["bank"] = "bank" in made.external
@@ -723,7 +745,7 @@ class Plan:
         """SHA-256 of the files that a stage of the study reads beside results."""
         files: list[Path] = []
         if name == "report":  # its templates are no modules
-            files += sorted((PACKAGE_ROOT / "report").glob("*.j2"))
+            files += sorted((plugins.PACKAGE_ROOT / "report").glob("*.j2"))
         if name != "aggregate":
             for paper in self.study.config.papers:
                 files += [paper_folder(self.study.home, paper) / file for file in DECLARED]
@@ -736,7 +758,7 @@ class Plan:
         if name == "report":  # it shows what plugins say of their components
             for code in {job.code for job in self.jobs}:
                 named = [name for name in fingerprint.modules_of(code) if "/" not in name]
-                modules += [name for name in named if not name.startswith(f"{PACKAGE}.")]
+                modules += [name for name in named if not name.startswith(f"{plugins.PACKAGE}.")]
         return fingerprint.code_digest(tuple(sorted(set(modules))))
 
 

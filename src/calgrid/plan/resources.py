@@ -6,6 +6,7 @@ resume state. ``set-resources`` in a Snakemake profile overrides the constants.
 """
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,11 +26,18 @@ LARGE_FILES = 10**8
 CUDA_MB = 4000
 #: of published weights, in place of a training
 WEIGHTS = Need(4000, 60)
+#: device files of the GPU drivers; importing torch would take seconds
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 #: runs of a large aggregation
 MANY_RUNS = 500
 #: memory of each process of an aggregation for each run of its largest setting (protocol, data
 #: set, backbone), added to the above; twice what benchmarks/scale.md measured
 RUN_MB = 4
+
+
+def gpu_here() -> bool:
+    """Whether this machine has a GPU."""
+    return any(map(os.path.exists, GPU_DEVICES))
 
 
 class Resources:

@@ -22,7 +22,7 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.plan.kinds import KINDS, Kind
 from calgrid.plan.pending import Must, pending
 from calgrid.plan.plan import Job, Plan
-from calgrid.plan.resources import Resources
+from calgrid.plan.resources import Resources, gpu_here
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
 from calgrid.storage.layout import SUMMARIES, RunKey, run_key
@@ -31,15 +31,8 @@ from calgrid.storage.schema import FITS, MARGINS, STUDY_FILES
 
 #: a file of this moment
 NOW = Path(".snakemake/outdated")
-#: device files of the GPU drivers; importing torch would take seconds
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 #: room that a call needs in the folder for temporary files
 TEMPORARY_BYTES = 2**20
-
-
-def gpu_here() -> bool:
-    """Whether this machine has a GPU."""
-    return any(map(os.path.exists, GPU_DEVICES))
 
 
 def check_temporary_folder() -> None:

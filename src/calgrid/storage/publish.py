@@ -20,7 +20,15 @@ from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.records import FILES, INPUTS, Facts, Record, listed, write_record
+from calgrid.storage.records import (
+    FILES,
+    HIDDEN,
+    INPUTS,
+    Facts,
+    Record,
+    listed,
+    write_record,
+)
 
 #: Unix time at which a user forced jobs; results that were completed before it are computed again
 FORCED = "CALGRID_FORCED"
@@ -67,10 +75,9 @@ def make_result(
     with OwnerLock(folder.with_name(f"{folder.name}.lock"), f"result {folder}") as lock:
         try:
             inputs.check()
-            complete = _is_complete(folder, record, fingerprint, read)
-            if complete and not _is_forced(folder / record):
+            if _holds(folder, record, read, fingerprint) and not _is_forced(folder / record):
                 return False
-            fresh = not _is_complete(partial, record, fingerprint, read)
+            fresh = not _holds(partial, record, read, fingerprint)
             if fresh:
                 _begin(partial, record, read)
                 content = {"fingerprint": fingerprint, **produce(partial)}
@@ -108,7 +115,11 @@ def replace_files(
     with OwnerLock(record.with_name(f"{name}.lock"), f"result {name} of {study}") as lock:
         try:
             inputs.check()
-            if _is_current(study, record, name, read) and not _is_forced(record):
+            is_alone = list(record.parent.glob(f"{name}-*.json")) == [record]
+            current = (
+                is_alone and read["results"] and _holds(study, f"{HIDDEN}/{record.name}", read)
+            )
+            if current and not _is_forced(record):
                 return False
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -130,35 +141,19 @@ def replace_files(
     return True
 
 
-def _is_complete(folder: Path, record: str, fingerprint: str, read: Facts) -> bool:
-    """Whether a folder has an intact record with this fingerprint and these inputs, and intact
-    files.
+def _holds(root: Path, name: str, read: Facts, fingerprint: str | None = None) -> bool:
+    """Whether an intact record below ``root`` has these results and files as inputs and, if given,
+    this fingerprint, and all its files are intact. Code counts in fingerprints, as what it does and
+    not by the names of its modules.
     """
     try:
-        found = Record.read(folder, record)
+        record = Record.read(root, name)
     except DataError:
         return False
-    same = found.content.get("fingerprint") == fingerprint and _is_of(found, read)
-    return same and not found.damaged()
-
-
-def _is_of(record: Record, read: Facts) -> bool:
-    """Whether a record is of these results and files; code counts in fingerprints, as what it does
-    and not by the names of its modules.
-    """
-    found = record.content.get(INPUTS, {})
-    return all(found.get(key) == read[key] for key in ("results", "files"))
-
-
-def _is_current(study: Path, record: Path, name: str, read: Facts) -> bool:
-    """Whether intact files of a study are those of this record alone, and of these inputs."""
-    if list(record.parent.glob(f"{name}-*.json")) != [record] or not read["results"]:
+    inputs = record.content.get(INPUTS, {})
+    if any(inputs.get(key) != read[key] for key in ("results", "files")):
         return False
-    try:
-        found = Record.read(study, f"{record.parent.name}/{record.name}")
-    except DataError:
-        return False
-    return _is_of(found, read) and not found.damaged()
+    return fingerprint in (None, record.content.get("fingerprint")) and not record.damaged()
 
 
 def _begin(partial: Path, record: str, read: Facts) -> None:

@@ -12,15 +12,15 @@ from pathlib import Path, PurePosixPath
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.components import registry
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, check_ids, located
-from calgrid.storage.layout import OOD_PREFIX, RunKey
+from calgrid.errors import ConfigError, check_ids, located, refuse
+from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 from calgrid.storage.specs import Calibrator, NamedComponent
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.model import Candidate, Comparison, Config, Grid, Tuning
 from calgrid.study.protocols import FOCAL_CALIBRATION, RUN_PARTS, cropped, parts_of
-from calgrid.study.runs import PLAIN, Method, has_linear_head
+from calgrid.study.runs import PLAIN, Method
 from calgrid.study.yaml_files import is_path
 from calgrid.training.protocol import AVERAGES, Protocol, TrainingProtocol
 
@@ -39,30 +39,35 @@ LONGEST_PATH, LONGEST_NAME = 1000, 200
 def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
     for key, path in {"results": config.results, "data_root": config.data_root or ""}.items():
-        if path.startswith("~"):
-            raise ConfigError(
-                f"{key}: '~' is not expanded to your home folder; write the full path."
-            )
-        if not is_path(path):
-            raise ConfigError(
-                f"{key}: {path!r} contains a character that is invalid in paths; remove it."
-            )
-    wrong = sorted(set("{}<>\n") & set(config.results))
-    if wrong:
-        raise ConfigError(
-            f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake."
+        refuse(
+            (
+                path.startswith("~"),
+                f"{key}: '~' is not expanded to your home folder; write the full path.",
+            ),
+            (
+                not is_path(path),
+                f"{key}: {path!r} contains a character that is invalid in paths; remove it.",
+            ),
         )
     folder = PurePosixPath(config.results)
-    if str(folder) == "." or config.results.startswith("-"):
-        raise ConfigError(
+    special = min(set("{}<>\n") & set(config.results), default="")
+    refuse(
+        (
+            special,
+            f"results: the path must not contain {special!r}, a special character of Snakemake.",
+        ),
+        (
+            str(folder) == "." or config.results.startswith("-"),
             f"results: '{config.results}' must be a folder of its own whose name does not start "
-            "with '-'; write results: results."
-        )
-    if len(config.results) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in folder.parts):
-        raise ConfigError(
+            "with '-'; write results: results.",
+        ),
+        (
+            len(config.results) > LONGEST_PATH
+            or any(len(part) > LONGEST_NAME for part in folder.parts),
             f"results: the path has {len(config.results):,} characters, too many for a file system "
-            f"(at most {LONGEST_PATH:,}, and {LONGEST_NAME} in one name); write a shorter one."
-        )
+            f"(at most {LONGEST_PATH:,}, and {LONGEST_NAME} in one name); write a shorter one.",
+        ),
+    )
     study = Path(config.results, config.study)
     for key, place in {"results": study, "data_root": Path(config.data_root or "")}.items():
         existing = next(filter(Path.exists, (place, *place.parents)), place)
@@ -74,17 +79,18 @@ def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
     """Check the folder of the data of a study, into which the data sets ``downloads`` are
     downloaded.
     """
-    if data_root is None and downloads:
-        raise ConfigError(
-            f"data_root: '{downloads[0]}' is downloaded; set a folder for its files: "
-            "data_root: data"
-        )
-    # the first download creates the folder; without one a missing folder is probably misspelt
-    folder = Path(data_root or "")
-    if not downloads and not folder.is_dir() and len(folder.parts) > 1:
-        raise ConfigError(
-            f"data_root: the folder '{folder}' does not exist; create it or correct the path."
-        )
+    folder, first = Path(data_root or ""), next(iter(downloads), "")
+    refuse(
+        (
+            first and data_root is None,
+            f"data_root: '{first}' is downloaded; set a folder for its files: data_root: data",
+        ),
+        # the first download creates the folder; without one a missing folder is probably misspelt
+        (
+            not first and not folder.is_dir() and len(folder.parts) > 1,
+            f"data_root: the folder '{folder}' does not exist; create it or correct the path.",
+        ),
+    )
 
 
 def check_published(path: Path, where: str) -> None:
@@ -95,19 +101,22 @@ def check_published(path: Path, where: str) -> None:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
             columns = next(rows, [])
-            if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
-                raise ConfigError(
+            missing = [name for name in PUBLISHED_COLUMNS if name not in columns]
+            double = next((name for name in columns if columns.count(name) > 1), None)
+            refuse(
+                (
+                    missing,
                     f"{where}: '{path}' lacks the column{'s' if missing[1:] else ''} "
                     f"{', '.join(missing)} of published numbers; add them "
-                    "(config/papers/README.md)."
-                )
-            if double := [name for name in columns if columns.count(name) > 1]:
-                raise ConfigError(
-                    f"{where}: '{path}' has the column {double[0]} twice; remove one."
-                )
-            for row in rows:
-                if row:
-                    _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
+                    "(config/papers/README.md).",
+                ),
+                (
+                    double is not None,
+                    f"{where}: '{path}' has the column {double} twice; remove one.",
+                ),
+            )
+            for row in filter(None, rows):
+                _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(
             f"{where}: '{path}' is not a CSV file in UTF-8 ({error}); correct or remove it."
@@ -115,16 +124,19 @@ def check_published(path: Path, where: str) -> None:
 
 
 def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
-    if len(row) != len(columns):
-        raise ConfigError(
+    cells = dict(zip(columns, row, strict=False))
+    unit = cells.get("unit", "")
+    refuse(
+        (
+            len(row) != len(columns),
             f"{where}, has {len(row)} cells instead of {len(columns)}; quote cells that contain "
-            "commas."
-        )
-    cells = dict(zip(columns, row, strict=True))
-    if cells["unit"] not in PUBLISHED_UNITS:
-        raise ConfigError(
-            f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}."
-        )
+            "commas.",
+        ),
+        (
+            unit not in PUBLISHED_UNITS,
+            f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {unit!r}.",
+        ),
+    )
     for name, required in NUMBERS.items():
         text = cells.get(name, "")
         try:
@@ -143,15 +155,6 @@ def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
         check_rows_of_sets(n_val // (3 if disjoint else 1) // 2)
 
 
-def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], root: Path) -> None:
-    """Check that label counts belong to evaluated data sets, and that their files below ``root``
-    exist.
-    """
-    check_ids("data set", label_counts, known, "label_counts")
-    for dataset, path in label_counts.items():
-        check_file(root, path, f"label_counts.{dataset}")
-
-
 def check_file(root: Path, name: str, where: str) -> None:
     """Check that a file below ``root``, which is ``data_root``, exists."""
     path = root / name
@@ -166,16 +169,19 @@ def check_file(root: Path, name: str, where: str) -> None:
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid.datasets:
-        if datasets.describe(dataset, f"{where}.datasets", "dataset").info["role"] != "dataset":
-            raise ConfigError(
-                f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
-            )
-        if protocol.val_draw == "seed" and not datasets.draws_val(dataset):
-            raise ConfigError(
+        role = datasets.describe(dataset, f"{where}.datasets", "dataset").info["role"]
+        refuse(
+            (
+                role != "dataset",
+                f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'.",
+            ),
+            (
+                protocol.val_draw == "seed" and not datasets.draws_val(dataset),
                 f"{where}.datasets: protocol '{grid.protocol}' draws validation images by the seed "
                 f"of the run, but '{dataset}' does not draw them from its training images; use a "
-                "protocol with val_draw: fixed."
-            )
+                "protocol with val_draw: fixed.",
+            ),
+        )
     for backbone in grid.backbones:
         found = describe(backbone, f"{where}.backbones")
         if protocol.pretrained and not found.info["pretrained"]:
@@ -252,30 +258,37 @@ def check_features(
     if SAME_SHIFT in fit_on:
         wanted, value = wanted - {True}, "all"
     for each in calibrators:
-        if "training features" in each["needs"] and protocol.export_features != "train":
-            raise ConfigError(
-                f"{where}.calibrators: '{each['name']}' needs features of training images; set "
-                "export_features: train in the protocol."
-            )
-        if "features" in each["needs"] and protocol.export_features not in wanted:
-            raise ConfigError(
-                f"{where}.calibrators: '{each['name']}' needs features; set export_features: "
-                f"{value} in the protocol."
-            )
+        told = f"{where}.calibrators: '{each['name']}' needs features"
+        refuse(
+            (
+                "training features" in each["needs"] and protocol.export_features != "train",
+                f"{told} of training images; set export_features: train in the protocol.",
+            ),
+            (
+                "features" in each["needs"] and protocol.export_features not in wanted,
+                f"{told}; set export_features: {value} in the protocol.",
+            ),
+        )
 
 
 def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
     """Check that a procedure can share its batches among several GPUs, be a CUDA graph or
     compiled, or have averaged weights, where the protocol asks for that.
     """
-    if protocol.gpus > 1 and protocol.cuda_graph is True:
-        raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
-    for key, without in (
-        ("gpus", protocol.gpus == 1),
-        ("deterministic", not protocol.deterministic),
-    ):
-        if protocol.compile and not without:
-            raise ConfigError(f"{where} has {key} and compile; leave one of them out.")
+    refuse(
+        (
+            protocol.gpus > 1 and protocol.cuda_graph is True,
+            f"{where} has gpus and cuda_graph; leave one of them out.",
+        ),
+        (
+            protocol.compile and protocol.gpus > 1,
+            f"{where} has gpus and compile; leave one of them out.",
+        ),
+        (
+            protocol.compile and protocol.deterministic,
+            f"{where} has deterministic and compile; leave one of them out.",
+        ),
+    )
     averages = [name for name in protocol.checkpoints if name in AVERAGES]
     of_averages = f"{', '.join(averages)} of the checkpoints"
     wanted = [
@@ -300,7 +313,7 @@ def check_linear_head(
     """Refuse calibrators and probes that need a linear last layer for a method whose network has
     none.
     """
-    if has_linear_head(registry.describe("procedure", method.procedure)):
+    if registry.describe("procedure", method.procedure).info.get("linear_head", True):
         return
     readers = {each["name"]: "calibrator" for each in calibrators if "head" in each["needs"]}
     for probe in probes:
@@ -330,22 +343,31 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
             )
 
 
-def check_training_images(
-    key: RunKey, protocol: TrainingProtocol, info: Options, where: str
-) -> None:
-    """Check that a data set has training images, which stay encoded for ``resized_crop``."""
-    if info.get("evaluation_only", False):
-        raise ConfigError(
+def check_training_images(key: RunKey, protocol: Protocol, info: Options, where: str) -> None:
+    """Check that a data set has training images if a protocol trains, or exports their features,
+    and that they stay encoded for ``resized_crop``.
+    """
+    absent = info.get("evaluation_only", False)
+    encoded = isinstance(protocol, TrainingProtocol) and protocol.augmentation.resized_crop
+    refuse(
+        (
+            isinstance(protocol, TrainingProtocol) and absent,
             f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
             f"'{key.protocol}' trains; use a protocol with weights: published, or logits of "
-            "another network under 'external'."
-        )
-    if protocol.augmentation.resized_crop and not info.get("keep_encoded", False):
-        raise ConfigError(
+            "another network under 'external'.",
+        ),
+        (
+            encoded and not info.get("keep_encoded", False),
             f"{where}.datasets: protocol '{key.protocol}' has augmentation.resized_crop, which "
             f"reads image files, and '{key.dataset}' is stored as arrays; give keep_encoded: true "
-            "to a data set of your own images, or use another protocol."
-        )
+            "to a data set of your own images, or use another protocol.",
+        ),
+        (
+            protocol.export_features == TRAIN_SPLIT and absent,
+            f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
+            f"'{key.protocol}' exports their features; set export_features: all.",
+        ),
+    )
 
 
 # the whole study
@@ -387,11 +409,6 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
             )
 
 
-def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> None:
-    """Check that the study evaluates a method that others are compared with."""
-    check_ids("method", [method], {key.method for key in evaluated}, where)
-
-
 def check_comparison(
     comparison: Comparison, evaluated: Mapping[RunKey, Collection[str]], where: str
 ) -> None:
@@ -399,16 +416,14 @@ def check_comparison(
     common; ``evaluated`` has the calibrators of each run.
     """
     method, calibrator, against = comparison.method, comparison.calibrator, comparison.against
+    methods, calibrators = {key.method for key in evaluated}, set().union(*evaluated.values())
+    kind = "method" if calibrator is None else "calibrator"
     if method is not None:
-        check_compared(method, evaluated, f"{where}.method")
-    if calibrator is None:
-        kind = "method"
-        check_compared(against, evaluated, f"{where}.against")
-    else:
-        kind = "calibrator"
-        known = set().union(*evaluated.values())
-        for role, name in (("calibrator", calibrator), ("against", against)):
-            check_ids("calibrator", [name], known, f"{where}.{role}")
+        check_ids("method", [method], methods, f"{where}.method")
+    if calibrator is not None:
+        check_ids("calibrator", [calibrator], calibrators, f"{where}.calibrator")
+    compared = methods if calibrator is None else calibrators
+    check_ids(kind, [against], compared, f"{where}.against")
     if against == (calibrator or method):
         raise ConfigError(
             f"{where}: '{against}' is compared with itself; give another {kind} in 'against'."
@@ -445,21 +460,26 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
     budget = len(tuning.methods[first])
     for name, listed in tuning.methods.items():
         where = f"tuning.methods.{name}"
-        if len(listed) != budget:
-            raise ConfigError(
+        refuse(
+            (
+                len(listed) != budget,
                 f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods "
-                "the same number."
-            )
-        if len(set(listed)) < budget:
-            raise ConfigError(f"{where}: a candidate is listed twice; replace one by another.")
+                "the same number.",
+            ),
+            (
+                len(set(listed)) < budget,
+                f"{where}: a candidate is listed twice; replace one by another.",
+            ),
+        )
         for candidate in listed:
             named = f"'{candidate.method}' with protocol '{candidate.protocol}'"
-            if not runs[candidate]:
-                raise ConfigError(f"{where}: no grid runs {named}; add it to one.")
-            missing = sorted(everywhere - runs[candidate])
-            if missing:
-                dataset, backbone, seed = missing[0]
-                raise ConfigError(
+            absent = min(everywhere - runs[candidate], default=None)
+            dataset, backbone, seed = absent or ("", "", 0)
+            refuse(
+                (not runs[candidate], f"{where}: no grid runs {named}; add it to one."),
+                (
+                    absent,
                     f"{where}: {named} is not run on {dataset} with {backbone} and seed {seed}, "
-                    "but other candidates are; put all candidates into grids with the same seeds."
-                )
+                    "but other candidates are; put all candidates into grids with the same seeds.",
+                ),
+            )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from calgrid.class_names import as_names
 from calgrid.components import registry
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, located
+from calgrid.errors import ConfigError, located, refuse
 from calgrid.storage.layout import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.study import model
@@ -115,16 +115,10 @@ class DatasetCatalog:
         itself = name if name in self._of_files else entry.get("base", name)
         return str(entry.get("like", itself))
 
-    def warning(self, name: str) -> str:
-        """Warning to print with all results on a data set; usually empty."""
-        return self._known(name).get("warning", "")
-
-    def class_groups(self, name: str) -> dict[str, int]:
-        """Group of classes -> number of its classes, the first ones first; empty without groups."""
-        return self._known(name).get("class_groups", {})
-
-    def _known(self, name: str) -> Options:
-        """Facts of a data set; of predictions, its name need not be known."""
+    def facts(self, name: str) -> Options:
+        """Facts of a data set; none of one that is not known, as its name may be that of
+        predictions alone.
+        """
         known = name in self._descriptions or name in registry.descriptions("dataset")
         return self.describe(name).info if known else {}
 
@@ -286,19 +280,20 @@ class DatasetCatalog:
     def _add_variant(self, name: str, base: registry.Description, where: str) -> None:
         """Add a registered data set with changed options, or with further families alone."""
         entry = self.configured[name]
-        extends = set(entry) == {"base", "families"}
-        if not (base.options or extends) or base.info["role"] != "dataset":
-            known = registry.descriptions("dataset")
-            kinds = [id for id, component in known.items() if _is_kind(component)]
-            raise ConfigError(
+        extends, known = set(entry) == {"base", "families"}, registry.descriptions("dataset")
+        kinds = [id for id, component in known.items() if _is_kind(component)]
+        refuse(
+            (
+                not (base.options or extends) or base.info["role"] != "dataset",
                 f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can be "
-                f"added to it; for your own files use one of: {', '.join(kinds)}."
-            )
-        if "like" in entry:
-            raise ConfigError(
+                f"added to it; for your own files use one of: {', '.join(kinds)}.",
+            ),
+            (
+                "like" in entry,
                 f"{where}.like: remove it; a variant of '{base.id}' takes its facts from "
-                f"'{base.id}'."
-            )
+                f"'{base.id}'.",
+            ),
+        )
         options = base.resolve(_options(entry), where=where)
         info = dict(base.info)
         if "size" in options:
@@ -333,16 +328,18 @@ class DatasetCatalog:
     def _check_families(self, name: str, where: str) -> None:
         for family in self.configured[name].get("families", ()):
             role = self.describe(family.removeprefix(OOD_PREFIX), where).info["role"]
-            if (role == "shift") == family.startswith(OOD_PREFIX):
-                raise ConfigError(
+            refuse(
+                (
+                    (role == "shift") == family.startswith(OOD_PREFIX),
                     f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', "
-                    "shift families have none."
-                )
-            if family == f"{OOD_PREFIX}{name}":
-                raise ConfigError(
+                    "shift families have none.",
+                ),
+                (
+                    family == f"{OOD_PREFIX}{name}",
                     f"{where}: '{name}' cannot be its own out-of-distribution set; name another "
-                    "one."
-                )
+                    "one.",
+                ),
+            )
 
 
 def as_list(value: str | Iterable[str] | None) -> list[str]:
@@ -386,27 +383,34 @@ def _normalised(paths: str | list[str] | None) -> str | list[str] | None:
 
 def _check_files(options: Options, where: str) -> None:
     """Check options of all kinds of files, whose paths are normalised."""
-    for role in ("train", "test"):
-        if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
-            raise ConfigError(f"{where}.{role} must not be empty.")
+    files = {role: as_list(options[role]) for role in SOURCES}
+    mistakes: list[tuple[object, str]] = [
+        (not files["train"], f"{where}.train must not be empty."),
+        (not files["test"] and options["test_size"] is None, f"{where}.test must not be empty."),
+    ]
     for one, other in itertools.combinations(SOURCES, 2):
-        for path in as_list(options[one]):
-            if path in as_list(options[other]):
-                raise ConfigError(
-                    f"{where}: '{path}' is in {one} and in {other}, which must have different "
-                    f"images; {other}_size draws images from the training files."
-                )
-    if bool(as_list(options["val"])) == (options["val_size"] is not None):
-        raise ConfigError(
-            f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val."
-        )
-    if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
-        raise ConfigError(f"{where}.resize must be at least image_size, the size of the crop.")
-    if (options["mean"] is None) != (options["std"] is None):
-        raise ConfigError(
+        for path in files[one]:
+            said = f"{where}: '{path}' is in {one} and in {other}, which must have different"
+            mend = f"{other}_size draws images from the training files."
+            mistakes.append((path in files[other], f"{said} images; {mend}"))
+    refuse(
+        *mistakes,
+        (
+            bool(files["val"]) == (options["val_size"] is not None),
+            f"{where}: give either 'val' or 'val_size', the number of training rows to draw as "
+            "val.",
+        ),
+        (
+            options["resize"] is not None
+            and options["resize"] < (options["image_size"] or math.inf),
+            f"{where}.resize must be at least image_size, the size of the crop.",
+        ),
+        (
+            (options["mean"] is None) != (options["std"] is None),
             f"{where}: give both 'mean' and 'std', or neither to compute them from the training "
-            "images."
-        )
+            "images.",
+        ),
+    )
     for name in ("mean", "std"):
         if (values := options[name]) is not None and len(values) != 3:
             raise ConfigError(

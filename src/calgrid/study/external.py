@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, check_ids, located
+from calgrid.errors import ConfigError, check_ids, located, refuse
 from calgrid.logits.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.storage.layout import EXTERNAL, SPLITS, Layout, RunKey, head_file, logits_file
 from calgrid.storage.manifest import below_results, plans
@@ -33,22 +33,25 @@ def check_calibrators(
 ) -> None:
     """Check that a run of an entry has what its calibrators need."""
     for calibrator in calibrators:
-        name, needs = calibrator["name"], calibrator["needs"]
-        if isinstance(entry, Bank | CalArena) and needs != ["logits"]:
-            raise ConfigError(
-                f"{where}.calibrators: '{name}' needs features, which these predictions do not "
-                "have; remove it."
-            )
-        if "training features" in needs:
-            raise ConfigError(
-                f"{where}.calibrators: '{name}' needs features of training images, which logits "
-                "made elsewhere do not have; remove it."
-            )
-        if "head" in needs and "head" not in run.external:
-            mend = "give its file as 'head'"
-            if isinstance(entry, OfStudy):
-                mend = f"run '{entry.run.study}' with export_features: true, or remove it"
-            raise ConfigError(f"{where}.calibrators: '{name}' needs the last linear layer; {mend}.")
+        needs, told = calibrator["needs"], f"{where}.calibrators: '{calibrator['name']}' needs"
+        mend = "give its file as 'head'"
+        if isinstance(entry, OfStudy):
+            mend = f"run '{entry.run.study}' with export_features: true, or remove it"
+        refuse(
+            (
+                isinstance(entry, Bank | CalArena) and needs != ["logits"],
+                f"{told} features, which these predictions do not have; remove it.",
+            ),
+            (
+                "training features" in needs,
+                f"{told} features of training images, which logits made elsewhere do not have; "
+                "remove it.",
+            ),
+            (
+                "head" in needs and "head" not in run.external,
+                f"{told} the last linear layer; {mend}.",
+            ),
+        )
 
 
 def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> list[ExternalRun]:
@@ -93,14 +96,18 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> ExternalRun:
     ------
     ConfigError : there is no such run, several have the names, or the run is not finished.
     """
-    if asked.study == layout.study:
-        raise ConfigError(f"{where}.study: '{asked.study}' is this study; name another one.")
     planned = plans(Path(layout.results, asked.study))
-    if not planned:
-        raise ConfigError(
+    refuse(
+        (
+            asked.study == layout.study,
+            f"{where}.study: '{asked.study}' is this study; name another one.",
+        ),
+        (
+            not planned,
             f"{where}.study: the study '{asked.study}' does not exist in the folder "
-            f"'{layout.results}'; run it first, or correct its name."
-        )
+            f"'{layout.results}'; run it first, or correct its name.",
+        ),
+    )
     with located(where):
         plan = read_record(planned[-1], "plan")
         names, run = _only_run(asked, plan, where)
@@ -236,23 +243,25 @@ def _check_files(entry: External, root: Path, where: str) -> None:
             with located(f"{where}.{role}"):
                 check_format(root / given[role], formats)
             check_file(root, given[role], f"{where}.{role}")
-    if "val_labels" in given and "val" not in given:
-        raise ConfigError(
-            f"{where}.val_labels has no effect without 'val'; give both or remove it."
-        )
-    if "val" not in given and "split_seed" not in given:
-        raise ConfigError(
-            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."
-        )
-    for key in ("split_seed", "val_fraction"):
-        if "val" in given and key in given:
-            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
-    if "val" in given and (root / given["val"]).samefile(root / given["test"]):
-        raise ConfigError(
+    has_val = "val" in given
+    split = next((key for key in ("split_seed", "val_fraction") if key in given), "")
+    refuse(
+        (
+            "val_labels" in given and not has_val,
+            f"{where}.val_labels has no effect without 'val'; give both or remove it.",
+        ),
+        (
+            not has_val and "split_seed" not in given,
+            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.",
+        ),
+        (has_val and split, f"{where}: 'val' and '{split}' exclude each other; remove one."),
+        (
+            has_val and (root / given["val"]).samefile(root / given["test"]),
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
             "tested on different rows; give another file, or, in a study, 'split_seed' instead "
-            "of 'val' to split the rows."
-        )
+            "of 'val' to split the rows.",
+        ),
+    )
 
 
 def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":

@@ -12,7 +12,7 @@ from pathlib import Path
 from calgrid.components import registry
 from calgrid.components.options import Options
 from calgrid.components.validation import validated
-from calgrid.errors import ConfigError, check_ids, unknown_id
+from calgrid.errors import ConfigError, check_ids, refuse, unknown_id
 from calgrid.study.yaml_files import read_mapping
 from calgrid.training.protocol import AVERAGES, READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
@@ -147,15 +147,17 @@ def _resolved(options: Options, where: str) -> Protocol:
 def _check_training(protocol: TrainingProtocol, where: str) -> None:
     """Check keys of a training that exclude each other, and the schedules of both stages."""
     augmentation = protocol.augmentation
-    if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
-        raise ConfigError(
+    refuse(
+        (
+            augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size),
             f"{where}: augmentation.resized_crop gives images their final size; remove "
-            "crop_padding and crop_size."
-        )
-    if augmentation.randaugment is not None and augmentation.augmix is not None:
-        raise ConfigError(
-            f"{where}: augmentation has randaugment and augmix; leave one of them out."
-        )
+            "crop_padding and crop_size.",
+        ),
+        (
+            augmentation.randaugment is not None and augmentation.augmix is not None,
+            f"{where}: augmentation has randaugment and augmix; leave one of them out.",
+        ),
+    )
     _check_schedule(protocol, where)
     if protocol.second_stage is not None:
         _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
@@ -164,15 +166,21 @@ def _check_training(protocol: TrainingProtocol, where: str) -> None:
 def _check_weights_file(protocol: Protocol, where: str) -> None:
     """Check that the name of a file of weights is given if it is needed, and can be filled in."""
     pattern = protocol.weights_file
-    if (pattern is not None) != (protocol.weights == OWN_FILE):
-        raise ConfigError(
-            f"{where}: give weights: {OWN_FILE} and weights_file together, or neither of them."
-        )
-    if protocol.weights_key is not None and pattern is None:
-        raise ConfigError(f"{where}: weights_key has no effect without weights_file; remove it.")
-    if pattern is not None and not parts_of(pattern) <= set(RUN_PARTS):
-        known = ", ".join(f"{{{part}}}" for part in RUN_PARTS)
-        raise ConfigError(f"{where}: weights_file '{pattern}' has other braces than {known}.")
+    known = ", ".join(f"{{{part}}}" for part in RUN_PARTS)
+    refuse(
+        (
+            (pattern is not None) != (protocol.weights == OWN_FILE),
+            f"{where}: give weights: {OWN_FILE} and weights_file together, or neither of them.",
+        ),
+        (
+            protocol.weights_key is not None and pattern is None,
+            f"{where}: weights_key has no effect without weights_file; remove it.",
+        ),
+        (
+            not parts_of(pattern or "") <= set(RUN_PARTS),
+            f"{where}: weights_file '{pattern}' has other braces than {known}.",
+        ),
+    )
 
 
 def parts_of(pattern: str) -> set[str]:
@@ -258,18 +266,25 @@ def check_batches(protocol: TrainingProtocol, samples: int, where: str) -> None:
 
 
 def _check_schedule(protocol: TrainingProtocol, where: str) -> None:
-    if protocol.optimizer.nesterov and not protocol.optimizer.momentum:
-        raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0; set one.")
-    milestones, warmup = protocol.schedule.milestones, protocol.schedule.warmup_epochs
-    if milestones != sorted(set(milestones)):
-        raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
-    if warmup >= protocol.epochs:
-        raise ConfigError(
-            f"{where}: schedule.warmup_epochs must be fewer than the {protocol.epochs} epochs, "
-            f"got {warmup}."
-        )
-    if late := [m for m in milestones if m >= protocol.epochs]:
-        raise ConfigError(
-            f"{where}: schedule.milestones has {late[0]}, which is not before the last of "
-            f"{protocol.epochs} epochs; remove it or train longer."
-        )
+    epochs, milestones = protocol.epochs, protocol.schedule.milestones
+    late = next((each for each in milestones if each >= epochs), None)
+    refuse(
+        (
+            protocol.optimizer.nesterov and not protocol.optimizer.momentum,
+            f"{where}: optimizer.nesterov needs a momentum above 0; set one.",
+        ),
+        (
+            milestones != sorted(set(milestones)),
+            f"{where}: schedule.milestones must ascend, got {milestones}.",
+        ),
+        (
+            protocol.schedule.warmup_epochs >= epochs,
+            f"{where}: schedule.warmup_epochs must be fewer than the {epochs} epochs, got "
+            f"{protocol.schedule.warmup_epochs}.",
+        ),
+        (
+            late is not None,
+            f"{where}: schedule.milestones has {late}, which is not before the last of {epochs} "
+            "epochs; remove it or train longer.",
+        ),
+    )

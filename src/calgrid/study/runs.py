@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, cast
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
-from calgrid.components.registry import METHODS
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, RunKey
 from calgrid.storage.specs import Calibrator, CheckpointFile, NamedComponent, Pool
@@ -64,7 +63,7 @@ class ComponentCatalog:
 
     def __init__(self, kind: str, variants: Mapping[str, Options]) -> None:
         self.kind, self.variants = kind, variants
-        self.kinds = METHODS if kind == "method" else (kind,)  # in the registry
+        self.kinds = registry.METHODS if kind == "method" else (kind,)  # in the registry
         self.registered = registered_methods() if kind == "method" else registry.descriptions(kind)
         for name, variant in variants.items():
             where = f"{kind}s.{name}"
@@ -208,7 +207,7 @@ class MethodCatalog(ComponentCatalog):
                 raise ConfigError(
                     f"{at}: '{inner}' is itself a second stage; use a one-stage method instead."
                 )
-            if not has_linear_head(self.base(parts.component)):
+            if not self.base(parts.component).info.get("linear_head", True):
                 raise ConfigError(
                     f"{at}: '{parts.component}' does not end in a linear layer, which a second "
                     "stage needs; use another first stage."
@@ -229,15 +228,16 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: '{base.id}' {why}; it can train: {', '.join(losses)}.")
         return MethodParts(component, loss=inner)
 
-    def resolve(self, key: RunKey, reduction: str = "mean") -> Method:
-        """Resolve all hyper-parameters of the method of a run; ``reduction`` is the default of
-        losses, from the protocol. Precedence: overrides, variant, protocol, data set, defaults of
-        the component.
+    def resolve(self, key: RunKey, protocol: Protocol | None = None) -> Method:
+        """Resolve all hyper-parameters of the method of a run by the protocol of its stage, which
+        has the default ``reduction`` of losses. Precedence: overrides, variant, protocol, data set,
+        defaults of the component.
 
         An override that names a method ``mixup+ls`` changes options of ``mixup``. Options of its
         loss are changed by a variant of the loss (``mixup+ls_strong``) or by an override without a
         method.
         """
+        reduction = protocol.reduction if isinstance(protocol, TrainingProtocol) else "mean"
         component, loss, first_stage = self.split(key.method, "the grid")
         base, options = self.base(component), self._options(component, key, reduction)
         if base.kind == "loss":
@@ -291,11 +291,6 @@ def registered_methods() -> Mapping[str, registry.Description]:
     """Losses and procedures except standard training, in alphabetical order."""
     components = {**registry.descriptions("loss"), **registry.descriptions("procedure")}
     return {id: components[id] for id in sorted(components) if id != STANDARD}
-
-
-def has_linear_head(component: registry.Description) -> bool:
-    """Whether the network of a loss or procedure ends in a linear layer on its features."""
-    return bool(component.info.get("linear_head", True))
 
 
 # runs
@@ -372,16 +367,6 @@ class Evaluation:
     families: Sequence[str] = ()
     fit_on: Sequence[str] = ()
     probes: Mapping[str, NamedComponent] = field(default_factory=dict)
-
-    def joined(self, other: "Evaluation") -> "Evaluation":
-        """Combine with the evaluation of the same run in another grid."""
-        return Evaluation(
-            {**self.calibrators, **other.calibrators},
-            sorted({*self.calibrator_seeds, *other.calibrator_seeds}),
-            list(dict.fromkeys([*self.families, *other.families])),
-            list(dict.fromkeys([*self.fit_on, *other.fit_on])),
-            {**self.probes, **other.probes},
-        )
 
 
 class EnsembleName(NamedTuple):

@@ -15,7 +15,7 @@ from calgrid.backbones import catalogue
 from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import fingerprint, plugins, registry
 from calgrid.components.options import Options
-from calgrid.errors import CalgridError, ConfigError, DataError, located
+from calgrid.errors import CalgridError, ConfigError, DataError, located, refuse
 from calgrid.progress import warn
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
@@ -59,12 +59,18 @@ def check_plugins(study: Study) -> None:
     for image_set in study.image_sets():
         entry = study.datasets.configured.get(image_set, {})
         used.add(("dataset", entry.get("base", image_set)))
+    losses: list[tuple[str, int, Options]] = []
     for key, run in study.trained.items():
         used |= {
             ("backbone", key.backbone),
             ("procedure", run.method.procedure),
             ("loss", run.method.loss),
         }
+        n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
+        loss = run.method.loss, n_classes, run.method.loss_options
+        of_plugin = registry.describe("loss", run.method.loss).origin != plugins.PACKAGE
+        if of_plugin and loss not in losses:
+            losses.append(loss)
     for wanted in study.evaluations.values():
         used |= {("calibrator", calibrator["id"]) for calibrator in wanted.calibrators.values()}
         used |= {("probe", probe["id"]) for probe in wanted.probes.values()}
@@ -72,7 +78,8 @@ def check_plugins(study: Study) -> None:
     for kind, id in sorted(used):
         if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
             registry.load(kind, id)
-    _check_losses(study)
+    for loss in losses if has_torch else ():
+        _check_loss(*loss)
     if study.own_metrics and find_spec("scipy") is not None:
         from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
@@ -80,18 +87,6 @@ def check_plugins(study: Study) -> None:
         counts = {component.info.get("n_classes") for component in described}
         for name in study.own_metrics:
             check_metric(name, sorted(filter(None, counts)))
-
-
-def _check_losses(study: Study) -> None:
-    """Compute the losses of plugins, each with all its options, on an example."""
-    checked: list[tuple[str, int, Options]] = []
-    for key, run in study.trained.items():
-        n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
-        loss = run.method.loss, n_classes, run.method.loss_options
-        of_plugin = registry.describe("loss", run.method.loss).origin != plugins.PACKAGE
-        if of_plugin and find_spec("torch") and loss not in checked:
-            _check_loss(*loss)
-            checked.append(loss)
 
 
 def _check_loss(id: str, n_classes: int, options: Options) -> None:
@@ -112,15 +107,17 @@ def _check_loss(id: str, n_classes: int, options: Options) -> None:
         if total.requires_grad:
             total.backward()
         loss.end_epoch(0, logits.detach(), labels)
-    if not torch.isfinite(total):
-        raise ConfigError(
-            f"{where}: compute() returns {total.item()} for random logits; correct it."
-        )
-    if logits.grad is None or not torch.isfinite(logits.grad).all():
-        raise ConfigError(
+    refuse(
+        (
+            not torch.isfinite(total),
+            f"{where}: compute() returns {total.item()} for random logits; correct it.",
+        ),
+        (
+            logits.grad is None or not torch.isfinite(logits.grad).all(),
             f"{where}: the loss has no finite gradient at random logits; compute it of the logits "
-            "with operations of torch."
-        )
+            "with operations of torch.",
+        ),
+    )
 
 
 # data and weights
@@ -277,16 +274,19 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
             _widths(study)[key] = where, found["test"].n_classes
             for split, (count, _, identity, _) in found.items():
                 first, known = rows.setdefault(sharing_rows(key, split), (key, identity))
-                if identity != known:
-                    raise ConfigError(
+                here = expected.get(split, count)
+                refuse(
+                    (
+                        identity != known,
                         f"{where}: {key.path} and {first.path} have other {split} images, so they "
-                        "cannot be compared image by image; take one of them."
-                    )
-                if count != (here := expected.get(split, count)):
-                    raise ConfigError(
+                        "cannot be compared image by image; take one of them.",
+                    ),
+                    (
+                        count != here,
                         f"{where}: {key.path} has {count:,} {split} rows, but the runs of this "
-                        f"study have {here:,}; take a bank of the same split."
-                    )
+                        f"study have {here:,}; take a bank of the same split.",
+                    ),
+                )
             if study.config.statistics.conformal is not None:
                 check_conformal(found["val"].size, run.disjoint_validation, key.path)
     for key, made in study.ensembles.items():

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
 from calgrid.components.validation import validated
-from calgrid.errors import ConfigError, check_ids, unknown_id
-from calgrid.storage.layout import TRAIN_SPLIT, Layout, RunKey, image_set_of
+from calgrid.errors import ConfigError, check_ids, refuse, unknown_id
+from calgrid.storage.layout import Layout, RunKey, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.study import checks
@@ -32,11 +32,9 @@ from calgrid.study.runs import (
     EnsembleName,
     Evaluation,
     ExternalRun,
-    Method,
     MethodCatalog,
     Predicted,
     Run,
-    applies,
     ensemble_name,
     groups,
 )
@@ -125,11 +123,14 @@ class Study:
     def _check_questions(self) -> None:
         statistics, tuning = self.config.statistics, self.config.tuning
         calibrators = {key: each.calibrators for key, each in self.evaluations.items()}
-        methods = {key.method for key in self.evaluations} | {*(tuning.methods if tuning else ())}
+        evaluated = {key.method for key in self.evaluations}
         datasets = set(map(self._source, self.evaluations))
-        checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
+        check_ids("data set", self.config.label_counts, datasets, "label_counts")
+        for dataset, file in self.config.label_counts.items():
+            checks.check_file(self.data_root, file, f"label_counts.{dataset}")
         checks.check_lines(self.config.lines, self.evaluations)
-        checks.check_names(self.config.names, methods.union(*calibrators.values()))
+        tuned = tuning.methods if tuning else ()
+        checks.check_names(self.config.names, evaluated.union(tuned, *calibrators.values()))
         if statistics.conformal is not None:
             for key, run in self.trained.items():
                 sizes = self.datasets.sizes(key.dataset) or {}
@@ -140,7 +141,7 @@ class Study:
         # a baseline in the configuration must be evaluated; without the default one, the tests are
         # omitted
         if "baseline" in statistics.model_fields_set:
-            checks.check_compared(statistics.baseline, self.evaluations, "statistics.baseline")
+            check_ids("method", [statistics.baseline], evaluated, "statistics.baseline")
         known = registry.descriptions("metric")
         for name in self.own_metrics:
             if name not in known:
@@ -212,30 +213,31 @@ class Study:
                     f"'{method}' does not have; give ensembles a grid of their own."
                 )
         for key, members in groups(runs, method, name, where):
-            if key in self.external:
-                raise ConfigError(
-                    f"{where}: an external run is named {key.path} already; leave it out in one of "
-                    "the two places."
-                )
             made = [self.trained.get(member) or self.external[member] for member in members]
-            if any(run.draws_validation for run in made):
-                raise ConfigError(
+            checkpoints = _common([run.checkpoints for run in made])
+            refuse(
+                (
+                    key in self.external,
+                    f"{where}: an external run is named {key.path} already; leave it out in one of "
+                    "the two places.",
+                ),
+                (
+                    any(run.draws_validation for run in made),
                     f"{where}: the members of '{method}' need the same validation images, which "
                     f"protocol '{key.protocol}' draws for each seed; use a protocol with "
-                    "val_draw: fixed."
-                )
-            sees = any(run.sees_validation for run in made)
-            checkpoints = _common([run.checkpoints for run in made])
-            if not checkpoints:
-                raise ConfigError(
+                    "val_draw: fixed.",
+                ),
+                (
+                    not checkpoints,
                     f"{where}.methods: the members of {key.path} have no checkpoint in common; "
-                    "take others."
-                )
+                    "take others.",
+                ),
+            )
             self.ensembles[key] = Ensemble(
                 key=key,
                 checkpoints=checkpoints,
                 disjoint_validation=any(run.disjoint_validation for run in made),
-                sees_validation=sees,
+                sees_validation=any(run.sees_validation for run in made),
                 members=tuple(members),
                 pool=name.pool,
                 calibrator=first,
@@ -247,24 +249,26 @@ class Study:
         return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
 
     def _evaluate(self, key: RunKey, wanted: Evaluation) -> None:
-        self.evaluations[key] = self.evaluations.get(key, Evaluation()).joined(wanted)
+        """Evaluate a run, also as other grids want."""
+        known = self.evaluations.get(key, Evaluation())
+        self.evaluations[key] = Evaluation(
+            {**known.calibrators, **wanted.calibrators},
+            sorted({*known.calibrator_seeds, *wanted.calibrator_seeds}),
+            list(dict.fromkeys([*known.families, *wanted.families])),
+            list(dict.fromkeys([*known.fit_on, *wanted.fit_on])),
+            {**known.probes, **wanted.probes},
+        )
 
     def _add_run(self, key: RunKey, protocol: Protocol, where: str) -> None:
         """Add the first stage of a run, if any, and the run."""
         if key in self.trained:
             return
         info = self.datasets.describe(key.dataset).info
-        if isinstance(protocol, TrainingProtocol):
-            checks.check_training_images(key, protocol, info, where)
-        if protocol.export_features == TRAIN_SPLIT and info.get("evaluation_only", False):
-            raise ConfigError(
-                f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
-                f"'{key.protocol}' exports their features; set export_features: all."
-            )
+        checks.check_training_images(key, protocol, info, where)
         inner = self.methods.split(key.method, f"{where}.methods").first_stage
         first = None if inner is None else key._replace(method=inner)
         staged = for_stage(protocol, second=first is not None)
-        method = self._method(key, staged)
+        method = self.methods.resolve(key, staged)
         if isinstance(staged, TrainingProtocol):
             named = f"protocol '{key.protocol}'"
             if sizes := info.get("sizes"):
@@ -330,13 +334,7 @@ class Study:
         staged = for_stage(self.protocols.get(name, name), second=run.first_stage is not None)
         if training_options(staged) != training_options(run.protocol):
             return False
-        return self._method(key._replace(protocol=name), staged) == run.method
-
-    def _method(self, key: RunKey, protocol: Protocol) -> Method:
-        """Method of a run by the protocol of its stage."""
-        if isinstance(protocol, TrainingProtocol):
-            return self.methods.resolve(key, protocol.reduction)
-        return self.methods.resolve(key)
+        return self.methods.resolve(key._replace(protocol=name), staged) == run.method
 
     # external logits
     # --------------------------------------------------------------------------------------------
@@ -348,21 +346,23 @@ class Study:
         for run in runs_of(name, entry, self.data_root, self.layout, where):
             check_calibrators(entry, run, calibrators.values(), where)
             key = run.key
-            if key in self.trained and key not in self.evaluations:
-                raise ConfigError(
+            refuse(
+                (
+                    key in self.trained and key not in self.evaluations,
                     f"{where}: this study trains {key.path} itself, as a first stage; leave its "
-                    "method or seed out here, and add it to a grid to compare with it."
-                )
-            if key in self.trained or key in self.ensembles:
-                raise ConfigError(
+                    "method or seed out here, and add it to a grid to compare with it.",
+                ),
+                (
+                    key in self.trained or key in self.ensembles,
                     f"{where}: this study makes {key.path} itself; leave its method or seed out in "
-                    "one of the two places."
-                )
-            if key in self.external:
-                raise ConfigError(
+                    "one of the two places.",
+                ),
+                (
+                    key in self.external,
                     f"{where}: another external run has the same dataset, backbone, method and "
-                    "seed; change one of them."
-                )
+                    "seed; change one of them.",
+                ),
+            )
             self.external[key] = run
             self._evaluate(key, evaluation)
 
@@ -422,16 +422,6 @@ class Study:
     def val_seed(self, key: RunKey) -> int | None:
         """Seed of the draw of validation images of a trained run; None: that of its data set."""
         return key.seed if self.trained[key].draws_validation else None
-
-    def idle_overrides(self) -> list[int]:
-        """Indices of the overrides that match no run; not an error, a grid may have been removed
-        for a while.
-        """
-        unused = []
-        for number, override in enumerate(self.config.overrides):
-            if not any(applies(override.match, key) for key in self.trained):
-                unused.append(number)
-        return unused
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
