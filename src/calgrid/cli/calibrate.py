@@ -228,17 +228,19 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
     calibrator = load_calibrator(options.load)
     options.kind = options.kind or calibrator.kind
     options.binary = options.binary or calibrator.binary
-    known = calibrator.class_names
-    if options.classes and known and tuple(options.classes) != known:
-        raise ConfigError(
-            f"--classes {','.join(options.classes)}: the calibrator was fitted on the classes "
-            f"{','.join(known)}; remove --classes, and name the columns."
-        )
-    if names not in ([], [calibrator.id]):
-        raise ConfigError(
+    known, given = calibrator.class_names or (), tuple(options.classes or ())
+    refuse(
+        (
+            given and known and given != known,
+            f"--classes {','.join(given)}: the calibrator was fitted on the classes "
+            f"{','.join(known)}; remove --classes, and name the columns.",
+        ),
+        (
+            names not in ([], [calibrator.id]),
             f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}'; "
-            f"correct one of the two."
-        )
+            f"correct one of the two.",
+        ),
+    )
     return calibrator
 
 

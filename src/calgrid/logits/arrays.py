@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from calgrid.class_names import as_names, names_of_labels
-from calgrid.errors import CalgridError, DataError, row_at, visible
+from calgrid.errors import CalgridError, DataError, refuse, row_at, visible
 from calgrid.logits.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
@@ -327,30 +327,34 @@ def _bytes_per_row(content: pa.DataType) -> int:
 def _load_csv(path: Path) -> Columns:
     with path.open("rb") as stream:
         first = stream.readline()
-    if first[:2] in UTF16_MARKS:
-        raise DataError(f"{path} is encoded in UTF-16; save it in UTF-8.")
     header = first.decode("utf-8-sig", "replace").strip()
-    if header.startswith("#"):
-        raise DataError(
+    refuse(
+        (first[:2] in UTF16_MARKS, f"{path} is encoded in UTF-16; save it in UTF-8."),
+        (
+            header.startswith("#"),
             f"{path} begins with '#'; its first line must be the names of the columns alone (with "
-            "numpy.savetxt, comments='')."
-        )
-    # before the table is read: with decimal commas its rows have more columns than the header
-    if "," not in header and SEPARATOR.search(header):
-        raise DataError(
+            "numpy.savetxt, comments='').",
+        ),
+        # before the table is read: with decimal commas its rows have more columns than the header
+        (
+            "," not in header and SEPARATOR.search(header),
             f"{path} has one column, '{visible(header)}'; separate the columns by commas, and "
-            "write decimal points."
-        )
+            "write decimal points.",
+        ),
+        error=DataError,
+    )
     with _reading(path):
         table = _read_csv(path)
         names = table.column_names
-    if not len(table):
-        raise DataError(f"{path} has a header and no rows; write it again.")
-    if all(map(NUMBER.fullmatch, names)):
-        raise DataError(
+    refuse(
+        (not len(table), f"{path} has a header and no rows; write it again."),
+        (
+            all(map(NUMBER.fullmatch, names)),
             f"{path} has no header; add a first line with the names of the columns, one of them "
-            "'label'."
-        )
+            "'label'.",
+        ),
+        error=DataError,
+    )
     return Columns(table, path)
 
 

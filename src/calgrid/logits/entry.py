@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.class_names import say_unnamed
-from calgrid.errors import DataError
+from calgrid.errors import DataError, refuse
 from calgrid.logits.calarena import read_group
 from calgrid.logits.reading import read_any, share_rows
 from calgrid.storage.logits import Logits
@@ -36,19 +36,22 @@ def read_external(
         how |= {"classes": classes, "exact": "classes" not in external}
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         n_val, n_test = (each.logits.shape[1] for each in (val, test))
-        if n_val != n_test:
-            raise DataError(
+        refuse(
+            (
+                n_val != n_test,
                 f"{given['val']} has {n_val} classes, but {given['test']} has {n_test}; give files "
-                "of one model."
-            )
-        if not classes and "classes" in val.metadata:
-            say_unnamed("columns", given["test"], given["val"], val.metadata["classes"])
-        if share_rows(val, test):
-            raise DataError(
+                "of one model.",
+            ),
+            (
+                share_rows(val, test),
                 f"{given['val']} and {given['test']} share rows: calibrators would be scored on "
                 "rows used for their fit; give other rows as test, or, in a study, remove val: "
-                "then a part of test (val_fraction) is taken for the fit."
-            )
+                "then a part of test (val_fraction) is taken for the fit.",
+            ),
+            error=DataError,
+        )
+        if not classes and "classes" in val.metadata:
+            say_unnamed("columns", given["test"], given["val"], val.metadata["classes"])
     else:
         val, test = split_rows(test, external["split_seed"], external["val_fraction"])
     if "val_rows" in external:

@@ -11,7 +11,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import Metric, Output, Predictions, check_probabilities, evaluate
+from calgrid.metrics import Metric, Output, check_probabilities, evaluate
 from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
@@ -143,7 +143,8 @@ def rank_calibrators(
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         values = evaluate(predictions, labels, **options)
         scores = {name: Estimate(value) for name, value in values.items()}
-        changed = _changed(predictions, logits)
+        # of the first arg max, as of the accuracy
+        changed = float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
         if not n_resamples:
             return Ranked(id, scores, seconds, changed, converged)
         resamples = resampled(predictions, labels, n_resamples=n_resamples, seed=seed, **options)
@@ -185,11 +186,6 @@ def rank_calibrators(
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
     return _ranking(results, ranking_metric, len(labels)), refused
-
-
-def _changed(predictions: Predictions, logits: Any) -> float:
-    """Share of rows whose first arg max, as of the accuracy, is not that of the logits."""
-    return float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
 
 
 def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:

@@ -23,7 +23,7 @@ from calgrid.class_names import (
     shown_names,
     unlike,
 )
-from calgrid.errors import DataError, row_at, visible
+from calgrid.errors import DataError, refuse, row_at, visible
 from calgrid.logits.arrays import CLASSES, UNNAMED, Arrays, Columns, load
 from calgrid.logits.formats import HEAD_FORMATS
 from calgrid.logits.labels import class_numbers, numbers_of_values
@@ -557,20 +557,23 @@ def _check_width(
 ) -> None:
     """Raise DataError unless there is one column for two classes, or one column per class."""
     one_column = values.ndim == 1 or values.shape[1:] == (1,)
-    if binary and not one_column:
-        raise DataError(
-            f"{path}: --binary needs one column, for class 1, but {kind} have shape {values.shape}."
-        )
-    if binary or not one_column:
-        return
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        raise DataError(
+    refuse(
+        (
+            binary and not one_column,
+            f"{path}: --binary needs one column, for class 1, but {kind} have shape "
+            f"{values.shape}.",
+        ),
+        (
+            one_column and not binary and labels.ndim == 2 and labels.shape[1] > 1,
             f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to be "
-            f"swapped; give {kind} one column per class, and labels one number per row."
-        )
-    raise DataError(
-        f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if they "
-        "are for class 1 of two classes, give --binary (in a study, binary: true)."
+            f"swapped; give {kind} one column per class, and labels one number per row.",
+        ),
+        (
+            one_column and not binary,
+            f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if "
+            "they are for class 1 of two classes, give --binary (in a study, binary: true).",
+        ),
+        error=DataError,
     )
 
 

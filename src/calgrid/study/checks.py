@@ -424,25 +424,25 @@ def check_comparison(
         check_ids("calibrator", [calibrator], calibrators, f"{where}.calibrator")
     compared = methods if calibrator is None else calibrators
     check_ids(kind, [against], compared, f"{where}.against")
-    if against == (calibrator or method):
-        raise ConfigError(
-            f"{where}: '{against}' is compared with itself; give another {kind} in 'against'."
-        )
-    for key, found in evaluated.items():
-        if method in (None, key.method):
-            if calibrator is None and key._replace(method=against) in evaluated:
-                return
-            if calibrator in found and against in found:
-                return
-    if calibrator is None:
-        raise ConfigError(
-            f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
-            "common; put both into one grid."
-        )
+    runs = [key for key in evaluated if method in (None, key.method)]
+    with_other = any(key._replace(method=against) in evaluated for key in runs)
+    with_both = any({calibrator, against} <= {*evaluated[key]} for key in runs)
     of_method = "" if method is None else f" of '{method}'"
-    raise ConfigError(
-        f"{where}: no run{of_method} has both calibrators '{calibrator}' and '{against}'; put "
-        "both into one grid."
+    refuse(
+        (
+            against == (calibrator or method),
+            f"{where}: '{against}' is compared with itself; give another {kind} in 'against'.",
+        ),
+        (
+            calibrator is None and not with_other,
+            f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
+            "common; put both into one grid.",
+        ),
+        (
+            calibrator is not None and not with_both,
+            f"{where}: no run{of_method} has both calibrators '{calibrator}' and '{against}'; put "
+            "both into one grid.",
+        ),
     )
 
 
