@@ -16,8 +16,8 @@ from tests.jobs.small import write_plan
 import calgrid as package
 from calgrid.cli.commands import COMMANDS
 from calgrid.cli.commands import LISTED_KINDS as KINDS
-from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
+from calgrid.cli.terminal import EXIT_STOPPED
 from calgrid.components import registry
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS

@@ -123,7 +123,6 @@ spdx = must(
 
 # options of several commands ------------------------------------------------------------------
 
-OR_ALL = "; or the folder of all studies (results)"
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 RUN_HELP = "method, or path of a run or its end (ce/seed1)"
 STUDY_HELP = (
@@ -132,7 +131,13 @@ STUDY_HELP = (
 JSON = flag("--json", "machine-readable output")
 LABELS_OF_ALL = path("--labels", "FILE", "labels of all files, if in a separate file")
 STUDY = path("study", "STUDY", STUDY_HELP)
-STUDY_OR_ALL = path("study", "STUDY", STUDY_HELP + OR_ALL, nargs="?", default=RESULTS)
+STUDY_OR_ALL = path(
+    "study",
+    "STUDY",
+    f"{STUDY_HELP}; or the folder of all studies (results)",
+    nargs="?",
+    default=RESULTS,
+)
 DATA_ROOT = path("--data-root", "FOLDER", "replaces data_root of the configuration")
 #: how files of logits are read and scored
 OF_FILES = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calgrid.cli.ends import OF_TORCHRUN
+from calgrid.cli.terminal import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
 from calgrid.storage.call import Call

@@ -83,11 +83,6 @@ def last_attempt(log: str | Path) -> list[str]:
     return _attempt(str(log))[1:]
 
 
-def is_over(log: str) -> bool:
-    """Whether the last attempt in a log has said how it ended."""
-    return any(line.startswith((COMPLETE, "calgrid ")) for line in last_attempt(log)[-1:])
-
-
 def _attempt(log: str) -> list[str]:
     """Lines of the last attempt in a log, of the first one what follows its mark."""
     *_, attempt = ["", *_read(log).split(MARK)]

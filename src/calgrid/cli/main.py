@@ -12,8 +12,15 @@ from pathlib import Path
 from calgrid import __version__
 from calgrid.cli import joblogs
 from calgrid.cli.commands import COMMANDS, GROUPS
-from calgrid.cli.ends import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_USER, OF_TORCHRUN
-from calgrid.cli.terminal import coloured, wrapped, write
+from calgrid.cli.terminal import (
+    EXIT_INTERRUPTED,
+    EXIT_STOPPED,
+    EXIT_USER,
+    OF_TORCHRUN,
+    coloured,
+    wrapped,
+    write,
+)
 from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.parallel import keep_freed_memory

@@ -56,7 +56,10 @@ class Running:
         """Whether it waits for its first start or, after a node failed, for another one."""
         if self.lock.exists():
             return live_owner(self.lock) is None
-        return not Path(self.log).exists() or joblogs.is_over(self.log)
+        # the last attempt has not begun, or has said how it ended
+        last = joblogs.last_attempt(self.log)[-1:]
+        is_over = any(line.startswith((joblogs.COMPLETE, "calgrid ")) for line in last)
+        return is_over or not Path(self.log).exists()
 
 
 @dataclass

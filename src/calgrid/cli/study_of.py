@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, StateError
+from calgrid.errors import ConfigError, StateError, refuse
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.manifest import Manifest, plans
@@ -151,11 +151,12 @@ def _is_study(folder: Path) -> bool:
 
 
 def _read(file: Path) -> Options:
-    if not file.exists():
-        raise ConfigError(f"There is no {file}; {EXPECTED}.")
-    if zipfile.is_zipfile(file):
-        raise ConfigError(
+    refuse(
+        (not file.exists(), f"There is no {file}; {EXPECTED}."),
+        (
+            zipfile.is_zipfile(file),
             f"{file} is an archive; unpack it with 'python -m zipfile -e {file} archive', and give "
-            "the folder archive."
-        )
+            "the folder archive.",
+        ),
+    )
     return read_configuration(file)

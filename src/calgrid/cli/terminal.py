@@ -1,4 +1,6 @@
-"""What commands write: JSON, or text, which has colours and wrapped lines in a terminal alone."""
+"""What commands write: JSON, or text, which has colours and wrapped lines in a terminal alone; and
+how they end.
+"""
 
 import json
 import os
@@ -8,6 +10,14 @@ import sys
 import textwrap
 from typing import Any, TextIO
 
+#: exit code of an error that the user can fix
+EXIT_USER = 2
+#: exit code of a run that was stopped and can be continued (EX_TEMPFAIL)
+EXIT_STOPPED = 75
+#: exit code after Ctrl-C (128 + SIGINT)
+EXIT_INTERRUPTED = 130
+#: in the environment of each process that ``torchrun`` has started
+OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34}
 #: the first cell of a line of a table or list, or its indentation
 CELL = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})?")

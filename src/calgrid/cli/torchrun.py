@@ -9,7 +9,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
-from calgrid.cli.ends import EXIT_STOPPED
+from calgrid.cli.terminal import EXIT_STOPPED
 from calgrid.errors import StateError
 from calgrid.forkserver import ADDRESS
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from calgrid.errors import DataError
+from calgrid.errors import DataError, refuse
 
 TENSOR_FORMATS = (".pt", ".pth")
 FORMATS = (".npz", ".npy", *TENSOR_FORMATS, ".parquet", ".csv")
@@ -31,16 +31,19 @@ def check_format(path: Path, formats: tuple[str, ...] = FORMATS) -> None:
     suffix = path.suffix.lower()
     if suffix in formats:
         return
-    if path.is_dir():
-        raise DataError(
-            f"{path} is a folder; give one file, for a data set of Hugging Face that of "
-            f"datasets.load_from_disk('{path}').to_parquet('logits.parquet')."
-        )
-    if suffix in PICKLES:
-        raise DataError(
-            f"{path}: pickles are not read, because they can execute code; if you trust the file, "
-            f"load it and save the arrays with {SAVE_ARRAYS}."
-        )
     remedy = CONVERSIONS.get(suffix, f"save the arrays with {SAVE_ARRAYS}")
     *most, last = [one for one in formats if one != ".pth"]
+    refuse(
+        (
+            path.is_dir(),
+            f"{path} is a folder; give one file, for a data set of Hugging Face that of "
+            f"datasets.load_from_disk('{path}').to_parquet('logits.parquet').",
+        ),
+        (
+            suffix in PICKLES,
+            f"{path}: pickles are not read, because they can execute code; if you trust the file, "
+            f"load it and save the arrays with {SAVE_ARRAYS}.",
+        ),
+        error=DataError,
+    )
     raise DataError(f"{path} must be {', '.join(most)} or {last}; {remedy}.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calgrid.components import copies, fingerprint
-from calgrid.errors import CalgridError, ConfigError, StateError
+from calgrid.errors import CalgridError, ConfigError, StateError, refuse
 from calgrid.storage.layout import MADE_FROM, SUMMARIES, record_of
 from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
 from calgrid.storage.sources import source_digest
@@ -83,12 +83,15 @@ class Inputs:
             for name, sha256 in files.items():
                 if found.get(name, sha256) != sha256:
                     raise StateError(f"{folder / name} was made anew while it was read; run again.")
-        if changed := fingerprint.changed(self.code, self.sources):
-            raise StateError(
-                f"{', '.join(changed)} was edited after the study was planned; run again."
-            )
-        if self.plugins and not copies.is_intact(Path(self.plugins)):
-            raise StateError(f"The copy of plugins {self.plugins} was changed; run again.")
+        changed = fingerprint.changed(self.code, self.sources)
+        refuse(
+            (changed, f"{', '.join(changed)} was edited after the study was planned; run again."),
+            (
+                self.plugins and not copies.is_intact(Path(self.plugins)),
+                f"The copy of plugins {self.plugins} was changed; run again.",
+            ),
+            error=StateError,
+        )
 
     def recorded(self, folder: Path) -> Facts:
         """Facts of the record of a result, which names folders relative to its own."""

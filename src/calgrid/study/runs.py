@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, refuse, unknown_id
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, RunKey
 from calgrid.storage.specs import Calibrator, CheckpointFile, NamedComponent, Pool
 from calgrid.study.datasets import DatasetCatalog
@@ -203,25 +203,31 @@ class MethodCatalog(ComponentCatalog):
         inner = rest if plus else PLAIN
         if base.info["second_stage"]:
             parts = self.split(inner, at)
-            if parts.first_stage is not None:
-                raise ConfigError(
-                    f"{at}: '{inner}' is itself a second stage; use a one-stage method instead."
-                )
-            if not self.base(parts.component).info.get("linear_head", True):
-                raise ConfigError(
+            refuse(
+                (
+                    parts.first_stage is not None,
+                    f"{at}: '{inner}' is itself a second stage; use a one-stage method instead.",
+                ),
+                (
+                    not self.base(parts.component).info.get("linear_head", True),
                     f"{at}: '{parts.component}' does not end in a linear layer, which a second "
-                    "stage needs; use another first stage."
-                )
+                    "stage needs; use another first stage.",
+                ),
+            )
             return MethodParts(component, first_stage=inner)
         trained = self.base(inner, at)
-        if trained.kind != "loss":
-            raise ConfigError(f"{at}: '{inner}' is not a loss; put a loss after '{base.id}+'.")
         rule: Any = base.info.get("losses")
-        if rule not in COMBINATIONS:
-            raise ConfigError(
+        refuse(
+            (
+                trained.kind != "loss",
+                f"{at}: '{inner}' is not a loss; put a loss after '{base.id}+'.",
+            ),
+            (
+                rule not in COMBINATIONS,
                 f"{plugins.shown(base.module)}: the fact 'losses' of @register must be one of "
-                f"{', '.join(COMBINATIONS)}, got {rule!r}."
-            )
+                f"{', '.join(COMBINATIONS)}, got {rule!r}.",
+            ),
+        )
         allows, why = COMBINATIONS[rule]
         if not allows(trained.info):
             losses = [id for id, each in registry.descriptions("loss").items() if allows(each.info)]
