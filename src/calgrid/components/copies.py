@@ -34,12 +34,8 @@ def fill(folder: Path, code: Iterable[str]) -> None:
 
 def _packages(places: Iterable[str]) -> str:
     """Lines of the file that lists the packages of plugins that have files at these places."""
-    packages = [plugin.package for plugin in plugins.in_use()]
-    starts = {package: f"{package.replace('.', '/')}/" for package in packages}
-    used = []
-    for package in packages:
-        if any(place.startswith(starts[package]) for place in places):
-            used.append(package)
+    tops = {plugin.package: f"{plugin.package.replace('.', '/')}/" for plugin in plugins.in_use()}
+    used = [name for name, top in tops.items() if any(each.startswith(top) for each in places)]
     return "\n".join(used)
 
 

@@ -143,8 +143,7 @@ def rank_calibrators(
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         values = evaluate(predictions, labels, **options)
         scores = {name: Estimate(value) for name, value in values.items()}
-        # of the first arg max, as of the accuracy
-        changed = float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
+        changed = _changed(predictions, logits)
         if not n_resamples:
             return Ranked(id, scores, seconds, changed, converged)
         resamples = resampled(predictions, labels, n_resamples=n_resamples, seed=seed, **options)
@@ -186,6 +185,11 @@ def rank_calibrators(
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
     return _ranking(results, ranking_metric, len(labels)), refused
+
+
+def _changed(predictions: Predictions, logits: Any) -> float:
+    """Share of rows whose first arg max, as of the accuracy, is not that of the logits."""
+    return float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
 
 
 def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:

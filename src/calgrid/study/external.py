@@ -147,10 +147,7 @@ def _only_run(asked: NamedRun, plan: Options, where: str) -> tuple[Options, Opti
         found = [each for each in found if each[0][name] == value]
     if len(found) > 1:
         first = found[0][0]
-        differing = []
-        for key in first:
-            if any(names[key] != first[key] for names, _ in found):
-                differing.append(key)
+        differing = [key for key in first if any(names[key] != first[key] for names, _ in found)]
         raise ConfigError(
             f"{where}: {len(found)} runs of study '{asked.study}' match, which differ in "
             f"{', '.join(differing)}; add what tells yours from the others."

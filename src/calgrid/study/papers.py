@@ -31,10 +31,9 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
         return []
     what = f"study {name}/{path.name}"
     own = validated(Config, read_yaml(path, what), what)
-    for part in DEFINITIONS:
-        if not getattr(own, part).items() <= getattr(config, part).items():
-            return []
-    if own.overrides != config.overrides:
+    pairs = [(getattr(own, part), getattr(config, part)) for part in DEFINITIONS]
+    are_defined = all(ours.items() <= theirs.items() for ours, theirs in pairs)
+    if not are_defined or own.overrides != config.overrides:
         return []
     lines, own_lines = line_of(config), line_of(own)
     protocols = sorted({grid.protocol for grid in own.grids})

@@ -199,10 +199,8 @@ def check_networks(study: Study) -> None:
     that it takes, on the device that computes shapes alone, and check that published weights of
     timm are for the classes and images of their data set. Without torch nothing is checked.
     """
-    undeclared = []
-    for key in study.trained:
-        if "min_size" not in catalogue.describe(key.backbone).info:
-            undeclared.append(key)
+    facts = {key: catalogue.describe(key.backbone).info for key in study.trained}
+    undeclared = [key for key, info in facts.items() if "min_size" not in info]
     if not undeclared or find_spec("torch") is None:
         return
     tried, refused = set(), []
