@@ -11,7 +11,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import Metric, Output, check_probabilities, evaluate
+from calgrid.metrics import Metric, Output, Predictions, check_probabilities, evaluate
 from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
