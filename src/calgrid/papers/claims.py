@@ -71,13 +71,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     frame = pd.concat([each for each in frames if len(each)] or frames, ignore_index=True)
     first = ["paper", "claim", "metric", *SECTION]
     frame = frame[[*first, *frame.columns.difference(first, sort=False)]]
-    title, caption = "Claims of papers", _caption(data.level)
-    category = "Published numbers"
-    return Table("claims", title, category, caption, frame, sections, summary=summary)
-
-
-def _caption(level: float) -> str:
-    return (
+    caption = (
         "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with "
         "runs that can be compared. A cell of a claim is confirmed if our result is better than "
         "its rivals, not confirmed if it is worse. The columns count cells. A claim is confirmed "
@@ -85,7 +79,7 @@ def _caption(level: float) -> str:
         "tell: neither, because runs, seeds or test images are missing. Better and worse are "
         "verdicts by the rule of all verdicts, over seeds and test images, against all rows or "
         "columns in question, with Holm's correction over all pairs of the claim at level "
-        f"{1 - level:.2g}. Claims about ECE and other errors of the largest "
+        f"{1 - data.level:.2g}. Claims about ECE and other errors of the largest "
         "probability are decided by the squared calibration error, which has no bias. Those about "
         "ranks have no verdict: a rank jumps where two methods are close, so that resamples of "
         "test images do not give its variance; the claims about single cells do. Claims about "
@@ -96,6 +90,9 @@ def _caption(level: float) -> str:
         "% in the open tests, if differences and their standard deviations are as estimated, or "
         "what else is missing. In print: cells in which the published numbers agree with the "
         "claim, of those that are not suspect."
+    )
+    return Table(
+        "claims", "Claims of papers", "Published numbers", caption, frame, sections, summary=summary
     )
 
 

@@ -275,14 +275,11 @@ def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
     )
     for entry in figures:  # coordinates may be single values
         entry |= {axis: [entry[axis]] for axis in FIGURE_AXES if isinstance(entry.get(axis), str)}
-    return Paper(
-        name,
-        [PaperTable(name, **entry) for entry in tables],
-        [Claim(**entry) for entry in claims["claims"]],
-        [(each["text"], each["reason"]) for each in claims["unchecked"]],
-        [PrintedFigure(**entry) for entry in figures],
-        own_protocols,
-    )
+    unchecked = [(each["text"], each["reason"]) for each in claims["unchecked"]]
+    paper_tables = [PaperTable(name, **entry) for entry in tables]
+    checked = [Claim(**entry) for entry in claims["claims"]]
+    printed = [PrintedFigure(**entry) for entry in figures]
+    return Paper(name, paper_tables, checked, unchecked, printed, own_protocols)
 
 
 def papers_of(manifest: Manifest) -> list[Paper]:

@@ -69,6 +69,8 @@ def write_report(
             advice.append((label, list(map(data.named, said))))
             said = []
         groups.append((label, list(map(data.named, [*said, *findings(data, group)]))))
+    used = [table.category for table in tables]
+    used += [figure["category"] for figure in others]
     context = {
         "study": data.manifest["configuration"]["study"],
         "version": __version__,
@@ -79,11 +81,12 @@ def write_report(
         "findings": groups,
         "advice": advice,
         "questions": _questions(data, tables),
-        "summarised": [table for table in tables if table.summary],
         "level": f"{100 * data.level:g} %",
-        "answers": [table for table in tables if table.category == SUMMARY],
+        "summary": SUMMARY,
+        "tables": tables,
+        "figures": others,
         "headline": headline,
-        "sections": _sections(tables, others),
+        "categories": among(CATEGORIES, used),
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
@@ -162,21 +165,6 @@ def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, 
             answers = found.setdefault(question, {}).setdefault(compared, [])
             answers.append(said[0].upper() + said[1:])
     return found
-
-
-def _sections(
-    tables: Sequence[Shown], figures: Sequence[FigureEntry]
-) -> list[tuple[str, list[Shown], list[FigureEntry]]]:
-    """Categories with their tables and figures, without empty ones."""
-    used = [table.category for table in tables] + [figure["category"] for figure in figures]
-    return [
-        (
-            category,
-            [table for table in tables if table.category == category],
-            [figure for figure in figures if figure["category"] == category],
-        )
-        for category in among(CATEGORIES, used)
-    ]
 
 
 def _template() -> jinja2.Template:

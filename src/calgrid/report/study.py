@@ -348,7 +348,7 @@ class StudyData:
         """
         orders = {"method": methods, "calibrator": self.calibrators, **orders}
         places = {
-            column: {name: float(place) for place, name in enumerate(order)}
+            column: dict(zip(order, range(len(order)), strict=True))
             for column, order in orders.items()
         }
         return table.sort_values(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,8 +100,10 @@ class Section:
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers."""
-        columns = range(len(self.header))
-        return [any(row[column].sort is not None for row in self.rows) for column in columns]
+        numeric = np.zeros(len(self.header), bool)
+        for row in self.rows:
+            numeric |= [cell.sort is not None for cell in row]
+        return numeric.tolist()
 
     def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
         """The section with some of its metrics, all if there are none, and with other names.
@@ -119,7 +122,9 @@ class Section:
                 renamed[heading] = text.heading(metric, names[metric])
         places = list(map(self.header.index, chosen))
         header = [renamed.get(heading, heading) for heading in chosen]
-        rows = [[row[place].renamed(names) for place in places] for row in self.rows]
+        rows = []
+        for row in self.rows:
+            rows.append([row[place].renamed(names) for place in places])
         return dataclasses.replace(self, header=header, rows=rows)
 
     def with_gaps(self, lines: list[list[str]]) -> list[list[str]]:
@@ -133,8 +138,11 @@ class Section:
 
     def written(self, markup: Markup) -> list[list[str]]:
         """Header and rows in a format."""
-        rows = [[cell.written(markup) for cell in row] for row in self.rows]
-        return [list(map(markup.escape, self.header)), *rows]
+        write = operator.methodcaller("written", markup)
+        return [
+            list(map(markup.escape, self.header)),
+            *(list(map(write, row)) for row in self.rows),
+        ]
 
 
 @dataclass(frozen=True)
@@ -279,10 +287,9 @@ def named(table: Table, data: StudyData) -> Table:
         return table
     sections = []
     for section in table.sections:
-        rows = [
-            [dataclasses.replace(cell, text=data.named(cell.text)) for cell in row]
-            for row in section.rows
-        ]
+        rows = []
+        for row in section.rows:
+            rows.append([dataclasses.replace(cell, text=data.named(cell.text)) for cell in row])
         header, heading = list(map(data.named, section.header)), data.named(section.heading)
         sections.append(dataclasses.replace(section, heading=heading, header=header, rows=rows))
     title, caption = data.named(table.title), data.named(table.caption)
@@ -351,7 +358,9 @@ def calibrated_columns(data: StudyData) -> Columns:
 
 def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
     """Section with a line for each row."""
-    lines = [[make(row) for make in columns.values()] for _, row in rows.iterrows()]
+    lines = []
+    for _, row in rows.iterrows():
+        lines.append([make(row) for make in columns.values()])
     return Section(heading, list(columns), lines)
 
 

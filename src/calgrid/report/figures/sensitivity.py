@@ -202,5 +202,8 @@ def _label(where: tuple[Key, str, tuple[tuple[Key, Any], ...]], sweeps: Mapping[
     """
     _, components, fixed = where
     alike = [dict(other) for _, others, other in sweeps if others == components]
-    differing = [item for item in fixed if any(each.get(item[0]) != item[1] for each in alike)]
-    return ", ".join([components, *(f"{key[2]} {value}" for key, value in differing)])
+    words = [components]
+    for key, value in fixed:
+        if any(each.get(key) != value for each in alike):
+            words.append(f"{key[2]} {value}")
+    return ", ".join(words)

@@ -43,9 +43,14 @@ GROUP_MEANS = ("accuracy", "precision", "confidence", "gap")
 
 def classes(data: StudyData) -> Table | None:
     """Scores of each class and method, the predictions also with one calibrator."""
-
-    def caption(frame: pd.DataFrame) -> str:
-        return (
+    return grouped(
+        "classes",
+        "Classes",
+        "Methods",
+        data.groups,
+        lambda group: _class_means(data, group),
+        lambda group, rows: [_classes(data, group, rows)],
+        lambda frame: (
             f"Classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} In "
             f"brackets: {100 * data.level:g} % interval over images (Wilson); few: fewer than "
             f"{FEW_IMAGES} images. The largest gaps come first, those of few images last. "
@@ -55,32 +60,12 @@ def classes(data: StudyData) -> Table | None:
             "confidence minus precision, above 0 for overconfident predictions; its interval is "
             f"that of the precision. Of more than {MOST_ROWS} rows those with the largest gaps "
             "are shown."
-        )
-
-    return grouped(
-        "classes",
-        "Classes",
-        "Methods",
-        data.groups,
-        lambda group: _class_means(data, group),
-        lambda group, rows: [_classes(data, group, rows)],
-        caption,
+        ),
     )
 
 
 def class_groups(data: StudyData) -> Table | None:
     """Accuracy by the group of the true class, overconfidence by that of the predicted class."""
-
-    def caption(frame: pd.DataFrame) -> str:
-        return (
-            f"Groups of classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} "
-            "Accuracy is that of the images of the classes of a group. Confidence and precision, "
-            "the fraction that is right, are those of the images predicted as these classes; "
-            "their difference, the gap, is 0 for calibrated predictions and positive for "
-            "overconfident ones. Images are not grouped by their true class for it: given the "
-            "true class, even calibrated predictions have a gap."
-        )
-
     return grouped(
         "class_groups",
         "Groups of classes",
@@ -88,7 +73,14 @@ def class_groups(data: StudyData) -> Table | None:
         data.groups,
         lambda group: _group_means(data, group),
         lambda group, rows: [_groups(data, group, rows)],
-        caption,
+        lambda frame: (
+            f"Groups of classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} "
+            "Accuracy is that of the images of the classes of a group. Confidence and precision, "
+            "the fraction that is right, are those of the images predicted as these classes; "
+            "their difference, the gap, is 0 for calibrated predictions and positive for "
+            "overconfident ones. Images are not grouped by their true class for it: given the "
+            "true class, even calibrated predictions have a gap."
+        ),
     )
 
 

@@ -111,17 +111,22 @@ def each_two(data: StudyData) -> Table | None:
             found.append(Section(heading, ["Method", *(f"minus {name}" for name in names)], lines))
         return found
 
-    def caption(frame: pd.DataFrame) -> str:
-        return (
+    title = "Each method against each other"
+    return grouped(
+        "each_two",
+        title,
+        "Methods",
+        data.groups,
+        select,
+        sections,
+        lambda frame: (
             f"NLL (nats) of the method of a row minus that of the method of a column, on the "
             f"{captions.test_split(data)}; {captions.seeds(frame)}: below 0, the method of the row "
             f"is better. Below: {100 * data.level:g} % interval, verdict and p-value after Holm's "
             "correction in the family of the pair (tests.parquet). Bold: better or worse. "
             f"{captions.TESTED}"
-        )
-
-    title = "Each method against each other"
-    return grouped("each_two", title, "Methods", data.groups, select, sections, caption)
+        ),
+    )
 
 
 def _verdict(rows: pd.DataFrame) -> Cell:
@@ -160,15 +165,6 @@ def published(data: StudyData) -> Table | None:
         by, found = ("method", "calibrator", "metric"), rows[rows["published"].notna()]
         return data.in_order(found, data.order(group), by, metric=metric_names())[PUBLISHED_COLUMNS]
 
-    def caption(frame: pd.DataFrame) -> str:
-        return (
-            f"Our results on the {captions.test_split(data)} for which a paper has published a "
-            f"number; {captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in "
-            "splits, epochs, hyper-parameters and code; a number is found by the names of method "
-            "and calibrator. Read an ECE together with accuracy, NLL and Brier score, which are "
-            "in the other tables."
-        )
-
     return grouped(
         "published",
         "Ours beside published numbers",
@@ -176,7 +172,13 @@ def published(data: StudyData) -> Table | None:
         data.groups,
         select,
         lambda group, rows: [section(data.label(group), rows, BESIDE)],
-        caption,
+        lambda frame: (
+            f"Our results on the {captions.test_split(data)} for which a paper has published a "
+            f"number; {captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in "
+            "splits, epochs, hyper-parameters and code; a number is found by the names of method "
+            "and calibrator. Read an ECE together with accuracy, NLL and Brier score, which are "
+            "in the other tables."
+        ),
     )
 
 

@@ -50,11 +50,10 @@ def costs(data: StudyData) -> Table | None:
         [*SETTING, "stage"], sort=False
     ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
-        shown = {  # columns with a value in at least one row
-            name: make
-            for name, make in _columns(stage, data).items()
-            if any(make(row).text != text.NOTHING for _, row in rows.iterrows())
-        }
+        shown = {}  # columns with a value in at least one row
+        for name, make in _columns(stage, data).items():
+            if any(make(row).text != text.NOTHING for _, row in rows.iterrows()):
+                shown[name] = make
         sections.append(section(heading, rows, shown))
     caption = (
         f"{captions.SECONDS} {captions.over_seeds(frame)} Peak memory is "

@@ -66,21 +66,18 @@ def comparisons(data: StudyData) -> Table | None:
         data.groups,
         lambda group: data.select(told, group).drop(columns=GROUP),
         sections,
-        lambda frame: _caption(data, frame),
-    )
-
-
-def _caption(data: StudyData, frame: pd.DataFrame) -> str:
-    return (
-        "Differences (method minus the method it is compared with, same calibrator; or calibrator "
-        "minus the calibrator it is compared with, same method) on the "
-        f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the "
-        "standard deviation of the difference over seeds, the noise of a single run; brackets: "
-        f"{100 * data.level:g} % interval of the mean difference over seeds and test images (of "
-        "errors without a verdict over seeds alone); parentheses: p-value after Holm's correction "
-        "for all questions about methods with the same metric and calibrator, or all answers "
-        "about calibrators with the same metric, and p-value of the t-test over seeds alone, "
-        f"which holds on these images only. Bold: better or worse. {captions.TESTED}"
+        lambda frame: (
+            "Differences (method minus the method it is compared with, same calibrator; or "
+            "calibrator minus the calibrator it is compared with, same method) on the "
+            f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the "
+            "standard deviation of the difference over seeds, the noise of a single run; brackets: "
+            f"{100 * data.level:g} % interval of the mean difference over seeds and test images "
+            "(of errors without a verdict over seeds alone); parentheses: p-value after Holm's "
+            "correction for all questions about methods with the same metric and calibrator, or "
+            "all answers about calibrators with the same metric, and p-value of the t-test over "
+            "seeds alone, which holds on these images only. Bold: better or worse. "
+            f"{captions.TESTED}"
+        ),
     )
 
 

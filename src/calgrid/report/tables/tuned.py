@@ -57,10 +57,9 @@ def read_tuned(data: StudyData) -> Tuned | None:
     if not tuning:
         return None
     protocol = tuning["protocol"]
-    candidates = {
-        name: [(each["protocol"], each["method"]) for each in those]
-        for name, those in tuning["methods"].items()
-    }
+    candidates = {}
+    for name, those in tuning["methods"].items():
+        candidates[name] = [(each["protocol"], each["method"]) for each in those]
     metric = tuning["metric"]
     choices = choose(data.rows(METRICS, split="val", metric=metric), candidates, metric)
     test = data.rows(METRICS, split="test")
@@ -97,7 +96,17 @@ def tuned(data: StudyData) -> Table | None:
         map(Group._make, found.summary[GROUP].drop_duplicates().itertuples(index=False)),
         lambda group: _rows(data, group, found),
         lambda group, rows: [_section(data, group, rows, found.baseline)],
-        lambda _: _caption(data, found),
+        lambda _: (
+            f"Each method was tried with {text.count(found.budget, 'candidate')}; each seed chose "
+            f"among them by the {text.name(found.metric)} of its uncalibrated network on "
+            f"validation rows. Shown are the chosen candidates on the {captions.test_split(data)}, "
+            f"which was not used for the choice; {captions.seeds(found.summary)}. "
+            f"{captions.spread(data, found.summary)} The default is the first candidate of each "
+            "method: a difference below 0 is an improvement by tuning. "
+            f"Verdicts and p-values are over seeds and test images against {found.baseline}, "
+            "after Holm's correction over methods. Bold: best of each calibrator and column among "
+            f"those that keep the best accuracy. {captions.NULL}"
+        ),
     )
 
 
@@ -148,17 +157,3 @@ def _against_baseline(row: pd.Series) -> Cell:
     verdict = text.verdict(row["nll_verdict"], JUDGED, float(row["nll_detectable"]))
     said = "" if math.isnan(p_value) else f"({verdict}; {text.p_value(p_value)})"
     return Cell(text.format_metric(JUDGED, row["nll_diff_vs_baseline"], signed=True), said)
-
-
-def _caption(data: StudyData, found: Tuned) -> str:
-    return (
-        f"Each method was tried with {text.count(found.budget, 'candidate')}; each seed chose "
-        f"among them by the {text.name(found.metric)} of its uncalibrated network on validation "
-        f"rows. Shown are the chosen candidates on the {captions.test_split(data)}, which was not "
-        f"used for the choice; {captions.seeds(found.summary)}. "
-        f"{captions.spread(data, found.summary)} The default is the first candidate of each "
-        "method: a difference below 0 is an improvement by tuning. "
-        f"Verdicts and p-values are over seeds and test images against {found.baseline}, "
-        "after Holm's correction over methods. Bold: best of each calibrator and column among "
-        f"those that keep the best accuracy. {captions.NULL}"
-    )
