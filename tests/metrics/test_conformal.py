@@ -50,10 +50,13 @@ def test_scores_of_the_worked_example_in_any_order_of_classes(name, options, exp
     np.testing.assert_allclose(shuffled, np.array(expected)[order], atol=1e-12)
 
 
+def scored(score, ranked, u, *parameters):
+    return SetRule(score, 0.1, 1.0, 1, *parameters).scores(ranked, u)
+
+
 def test_aps_without_randomness_is_the_cumulative_sum():
-    np.testing.assert_allclose(
-        SCORES["aps"].scores(Ranked.of(PROBS), np.ones(1))[0], [0.5, 0.8, 0.95, 1.0]
-    )
+    scores = scored("aps", Ranked.of(PROBS), np.ones(1))
+    np.testing.assert_allclose(scores[0], [0.5, 0.8, 0.95, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_raps_without_a_penalty_or_with_all_ranks_free_is_aps(drawn):
     ranked, u = Ranked.of(drawn[0]), drawn[2]
     for penalty, free in ((0.0, 0), (0.5, 6)):
         np.testing.assert_array_equal(
-            SCORES["raps"].scores(ranked, u, penalty, free), SCORES["aps"].scores(ranked, u)
+            scored("raps", ranked, u, penalty, free), scored("aps", ranked, u)
         )
 
 
@@ -119,7 +122,7 @@ def test_penalties_are_chosen_by_the_size_on_the_tuning_rows(drawn):
     tuning = slice(0, 1200)
     sizes = {}
     for penalty in SCORES["saps"].penalties:
-        scores = SCORES["saps"].scores(Ranked.of(probs[tuning]), u[tuning], penalty)
+        scores = scored("saps", Ranked.of(probs[tuning]), u[tuning], penalty)
         threshold = np.sort(scores[np.arange(1200), labels[tuning]])[1081 - 1]
         sizes[penalty] = (scores <= threshold).sum(axis=1).mean()
     assert rule.penalty == min(sizes, key=sizes.get)

@@ -78,10 +78,6 @@ class SetScore:
     penalties: Sequence[float] = ()
     frees: bool = False
 
-    def scores(self, ranked: Ranked, u: Floats, penalty: float = 0.0, free: int = 0) -> Floats:
-        """Return the scores of all classes ``(N, K)`` with random numbers u ``(N,)``."""
-        return self.formula(ranked, u[:, None], penalty, free)
-
 
 #: identifier -> score
 SCORES: Mapping[str, SetScore] = MappingProxyType(
@@ -154,8 +150,8 @@ class SetRule:
     free: int = 0
 
     def scores(self, ranked: Ranked, u: Floats) -> Floats:
-        """Return the scores of all classes ``(N, K)``."""
-        return SCORES[self.score].scores(ranked, u, self.penalty, self.free)
+        """Return the scores of all classes ``(N, K)`` with random numbers u ``(N,)``."""
+        return SCORES[self.score].formula(ranked, u[:, None], self.penalty, self.free)
 
 
 def conformal_quantile(values: Floats, alpha: float) -> float:

@@ -381,11 +381,10 @@ def with_added(
     if "squared_ce" in noise:
         noise["squared_ce"] = noise["squared_ce"] + pairs
     counts = _smallest_counts(predictions)
-    for name in LABELLED.keys() & values.keys():
-        if any(map(operator.lt, counts, LABELLED[name].needs)):
-            for parts in (values, noise):
-                if name in parts:
-                    parts[name] = np.full(n_resamples, np.nan)
+    for parts in (values, noise):
+        for name in LABELLED.keys() & parts.keys():
+            if any(map(operator.lt, counts, LABELLED[name].needs)):
+                parts[name] = np.full(n_resamples, np.nan)
     return Draws(values, noise)
 
 
@@ -617,8 +616,6 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
 
 def _log_normal_above(value: float, std: float, tails: tuple[float, float]) -> Interval:
     """Ends of a ``skewed`` interval of a value above 0; NaN without resamples."""
-    if math.isnan(std):
-        return NO_INTERVAL
     below, above = special.ndtri(np.array(tails))
     return float(value + below * std), float(value * np.exp(above * std / value))
 
@@ -661,8 +658,6 @@ def sampling_variance(drawn: Floats, pairs: Floats | float = 0.0) -> Floats:
         module; 0 for means over samples.
     """
     both = np.broadcast_arrays(drawn, pairs)
-    if np.isnan(drawn).all():
-        return np.full(both[0].shape[:-1], np.nan)
     with warnings.catch_warnings():
         # a metric may be undefined in some resamples, or in all of one model
         warnings.simplefilter("ignore", RuntimeWarning)
