@@ -33,6 +33,11 @@ def drawn():
     return probs, labels, generator.uniform(size=4000)
 
 
+def scored(score, ranked, u, penalty=0.0, free=0):
+    """Scores of a rule with these parameters."""
+    return SetRule(score, 0.1, 1.0, 1, penalty, free).scores(ranked, u)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
@@ -43,15 +48,11 @@ def drawn():
     ],
 )
 def test_scores_of_the_worked_example_in_any_order_of_classes(name, options, expected):
-    function = SCORES[name].scores
     order = [2, 0, 3, 1]
-    np.testing.assert_allclose(function(Ranked.of(PROBS), U, **options)[0], expected, atol=1e-12)
-    shuffled = function(Ranked.of(PROBS[:, order]), U, **options)[0]
+    found = scored(name, Ranked.of(PROBS), U, **options)[0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    shuffled = scored(name, Ranked.of(PROBS[:, order]), U, **options)[0]
     np.testing.assert_allclose(shuffled, np.array(expected)[order], atol=1e-12)
-
-
-def scored(score, ranked, u, *parameters):
-    return SetRule(score, 0.1, 1.0, 1, *parameters).scores(ranked, u)
 
 
 def test_aps_without_randomness_is_the_cumulative_sum():
