@@ -87,7 +87,7 @@ FAMILY = '''
 from calgrid.datasets._common import LIMITS, SIZES, Pictures
 from calgrid.components.registry import register
 
-COMMON = {"role": "dataset", "download": False, "limits": LIMITS}
+COMMON = {"role": "dataset", "download": False, "image_shape": (3, 8, 8), "limits": LIMITS}
 
 
 @register(id="small", source="a paper", **COMMON, label="Small", sizes=SIZES)
@@ -369,6 +369,17 @@ def test_wrong_facts_of_a_backbone_are_refused(package, refuses, given, parts):
     (package / "backbones" / "mine.py").write_text(BACKBONE.replace("min_size=32", given))
     with refuses(ConfigError, "calgrid/backbones/mine.py", parts):
         registry.describe("backbone", "mine")
+
+
+def test_a_shift_without_its_conditions_is_refused(package, refuses):
+    (package / "datasets").mkdir()
+    facts = "source='a test', role='shift', label='Mine', download=False, base='digits'"
+    (package / "datasets" / "mine.py").write_text(
+        "from calgrid.components.registry import register\n"
+        f"@register({facts}, severities=(1,))\nclass Mine(ShiftFamily):\n    \"\"\"Mine.\"\"\"\n"
+    )
+    with refuses(ConfigError, "datasets/mine.py", "needs the facts image_shape, shifts"):
+        registry.describe("dataset", "mine")
 
 
 @pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])

@@ -239,6 +239,10 @@ def _check_facts(kind: str, facts: Options, where: str) -> None:
     check_ids("fact", facts, known, f"{where}: @register")
     if facts.get("pretrained") and not facts.get("library"):
         needed = (*needed, "parameters")
+    if kind == "dataset" and not facts.get("configurable"):
+        needed = (*needed, "image_shape")
+        if facts.get("role") == "shift":
+            needed = (*needed, "base", "shifts", "severities")
     absent = [name for name in needed if name not in facts]
     if absent:
         noun = "facts" if len(absent) > 1 else "fact"
