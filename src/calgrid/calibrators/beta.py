@@ -72,7 +72,8 @@ def beta_map(coefficients: Array, log_score: Array, log_rest: Array) -> Array:
 class BetaCalibration(Calibrator):
     """Top-label beta calibration, ``q = sigmoid(a ln s - b ln (1 - s) + c)`` of the confidence s.
 
-    a, b >= 0 and c minimise the NLL of correctness, a convex problem, by Newton's method. The
+    a, b >= 0 and c minimise the NLL of correctness, a convex problem, by Newton's method; ln s and
+    ln (1 - s) are at least the ln of the smallest normal float32, -87. The
     published code drops a negative coefficient and refits the other, which is the same minimum; its
     solver stops earlier (third digit on ten samples). ``a = b = 1, c = 0`` is the identity. If the
     NLL has no minimum, because all predictions are right or the confidence separates the right ones
