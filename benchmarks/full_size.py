@@ -435,7 +435,7 @@ def jobs(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     for job in Plan(study).jobs:
         if Path(job.folder, job.record).is_file():
             peak = read_record(Path(job.folder, job.record))["peak_memory_mb"] + NODE_MB
-            peaks_of[job.rule].append((peak, job.about))
+            peaks_of[job.kind].append((peak, job.about))
     pages.print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
     pages.print_row(["---", *["---:"] * 4])
     for rule, peaks in peaks_of.items():

@@ -321,11 +321,11 @@ class Bench:
         template = self.root / "template"
         for job in self.plan.jobs:
             folder = self.root / job.folder
-            if job.rule == "train":
+            if job.kind == "train":
                 null_stages.train(template, job.spec, folder, os.link)
-            elif job.rule == "predict":
+            elif job.kind == "predict":
                 null_stages.predict(template, job.spec, folder, os.link)
-            elif job.rule == "calibrate":
+            elif job.kind == "calibrate":
                 null_stages.calibrate(template, job.spec, folder)
 
     def record(self, name: str) -> str:

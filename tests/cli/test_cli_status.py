@@ -51,7 +51,7 @@ def found(jobs):
 def trainings(home, make_config):
     """Training of each method: the folder of its result and its job."""
     plan = Plan(Study(make_config(GRID), home))
-    jobs = [job for job in plan.jobs if job.rule == "train"]
+    jobs = [job for job in plan.jobs if job.kind == "train"]
     return {job.spec["key"]["method"]: job for job in jobs}
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
 from calgrid.plan.plan import KINDS, Plan
-from calgrid.storage.layout import SUMMARIES
+from calgrid.storage.layout import STUDY_STAGES
 from calgrid.study.study import Study
 
 PACKAGE = Path(fingerprint.__file__).parents[1]
@@ -146,7 +146,7 @@ def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
 
 def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(make_config, home):
     plan = Plan(Study(make_config(), home))
-    assert len({plan._stage(name) for name in SUMMARIES}) == len(SUMMARIES)
+    assert len({plan._stage(name) for name in STUDY_STAGES}) == len(STUDY_STAGES)
 
 
 def test_no_module_imports_in_a_way_that_the_closure_does_not_see():

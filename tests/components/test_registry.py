@@ -376,7 +376,7 @@ def test_a_shift_without_its_conditions_is_refused(package, refuses):
     facts = "source='a test', role='shift', label='Mine', download=False, base='digits'"
     (package / "datasets" / "mine.py").write_text(
         "from calgrid.components.registry import register\n"
-        f'@register({facts}, severities=(1,))\nclass Mine(ShiftFamily):\n    """Mine."""\n'
+        f'@register({facts}, severities=(1,))\nclass Mine:\n    """Mine."""\n'
     )
     with refuses(ConfigError, "datasets/mine.py", "needs the facts image_shape, shifts"):
         registry.describe("dataset", "mine")

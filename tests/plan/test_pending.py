@@ -10,7 +10,7 @@ from calgrid.plan import pending as states
 from calgrid.plan.pending import pending
 from calgrid.plan.plan import KINDS, Plan
 from calgrid.storage.inputs import listing
-from calgrid.storage.layout import MADE_FROM, SUMMARIES
+from calgrid.storage.layout import MADE_FROM, STUDY_STAGES
 from calgrid.storage.records import MODEL, write_record
 from calgrid.study.study import Study
 
@@ -24,14 +24,14 @@ class Results:
         self.plan = plan
         for job in plan.jobs:
             self.write(job)
-        for stage in SUMMARIES:
+        for stage in STUDY_STAGES:
             self.write_stage(stage)
 
     def write(self, job, content="first"):
         folder = Path(job.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = ["logits/last/test.parquet", *KINDS[job.rule].files.values()]
-        names += [MODEL] if job.rule == "train" else []
+        names = ["logits/last/test.parquet", *KINDS[job.kind].files.values()]
+        names += [MODEL] if job.kind == "train" else []
         files = {}
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class Results:
         study, read = record.parents[1], {}
         if stage == "aggregate":
             for job in self.plan.jobs:
-                if job.rule != "data":
+                if job.kind != "data":
                     name = Path(job.result).name
                     digest = listing(Path(job.folder))[name]
                     read[os.path.relpath(job.folder, study)] = {name: digest}
@@ -59,16 +59,16 @@ class Results:
 
     def job(self, rule, method="ce"):
         for job in self.plan.jobs:
-            if job.rule == rule and (rule == "data" or job.spec["key"]["method"] == method):
+            if job.kind == rule and (rule == "data" or job.spec["key"]["method"] == method):
                 return job
         raise LookupError(rule)
 
     def pending(self, **options):
         """Stages and rules with methods of what must be made -> why."""
-        names = {self.plan.stage(stage).result: stage for stage in SUMMARIES}
+        names = {self.plan.stage(stage).result: stage for stage in STUDY_STAGES}
         for job in self.plan.jobs:
-            about = job.about if job.rule == "data" else job.spec["key"]["method"]
-            names[job.result] = f"{job.rule} {about}"
+            about = job.about if job.kind == "data" else job.spec["key"]["method"]
+            names[job.result] = f"{job.kind} {about}"
         return {names[record]: must.why for record, must in pending(self.plan, **options).items()}
 
 
@@ -137,7 +137,7 @@ def test_what_is_forced_and_what_follows_it(results):
     assert found == {
         "predict tst": states.FORCED,
         "calibrate tst": states.FOLLOWS,
-        **dict.fromkeys(SUMMARIES, states.FOLLOWS),
+        **dict.fromkeys(STUDY_STAGES, states.FOLLOWS),
     }
 
 

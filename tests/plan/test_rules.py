@@ -93,7 +93,7 @@ class TestJobs:
 
     def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
         key = external(made)
-        (logits,) = [job for job in made.plan.jobs if job.rule == "import"]
+        (logits,) = [job for job in made.plan.jobs if job.kind == "import"]
         assert re.fullmatch(made.ids(KINDS["import"]), logits.id)
         assert not re.fullmatch(made.ids(KINDS["predict"]), logits.id)
         assert logits.reads == (str(tmp_path / "test.npz"),)

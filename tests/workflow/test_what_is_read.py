@@ -21,7 +21,7 @@ from tests.datasets.pictures import draw, encoded, write_folder, write_parquet
 from tests.workflow.dag import CONFIG, Repository
 
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import SUMMARIES, record_of
+from calgrid.storage.layout import STUDY_STAGES, record_of
 
 pytestmark = [
     pytest.mark.workflow,
@@ -81,7 +81,7 @@ READERS = {
     "unpacked bank": r"^job import .*/digits/resnet8/mbls/",
     "label counts and a plugin": r"^job calibrate .*/external/d/.*/csv/",
     **{kind: rf"^job import .*/external/d/.*/{kind}/" for kind in LOGITS},
-    **{stage: rf"^job {stage} " for stage in SUMMARIES},
+    **{stage: rf"^job {stage} " for stage in STUDY_STAGES},
 }
 #: runs jobs one by one in forks of a process that has imported torch, which is most of a job
 JOBS = """

@@ -20,7 +20,7 @@ from calgrid.logits.bank import check_unpacked
 from calgrid.plan.plan import Plan, matching_runs
 from calgrid.report.text import count
 from calgrid.storage.inputs import inputs_now, why_not_current
-from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
+from calgrid.storage.layout import MANIFEST, PLUGINS, STUDY_STAGES, record_of
 from calgrid.storage.locks import live_owner
 from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import (
@@ -175,7 +175,7 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
         found.results += bool(reason) or record is not None
         found.add(folder, reason, record, roots.get(folder))
     for each in verified:
-        for name in SUMMARIES:
+        for name in STUDY_STAGES:
             for path in each.glob(f"{HIDDEN}/{name}-*.json"):
                 reason, record = _damaged(each, str(path.relative_to(each)))
                 found.add(path, reason, record, Path())
@@ -212,7 +212,7 @@ def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
             below = below_results(manifest, folder)
             if below.parts[0] == "runs" and not any((results / below).glob("*")):
                 yield results / below
-        for stage in SUMMARIES:
+        for stage in STUDY_STAGES:
             record = f"{HIDDEN}/{stage}-*.json"
             if not any(study.glob(record)):
                 yield study / record
@@ -330,7 +330,7 @@ def _unused_plugins(results: Path) -> list[Path]:
         for plan in plans(study)[-1:]:
             inputs = read_record(plan, "plan")["inputs"]
             used |= {Path(read.get("plugins", "")).name for read in inputs.values()}
-        for record in filter(None, (summary_record(study, stage) for stage in SUMMARIES)):
+        for record in filter(None, (summary_record(study, stage) for stage in STUDY_STAGES)):
             used.add(record.content[INPUTS].get("plugins"))
     return [copy for copy in sorted(results.glob(f"{PLUGINS}/*")) if copy.name not in used]
 

@@ -26,7 +26,7 @@ def report_logits(options: argparse.Namespace) -> None:
     content = plan.file()
     for job in (*plan.jobs, *plan.stages):
         out = Path(job.result if job.is_stage else job.folder)
-        Call.planned(content, job.rule, out, threads=options.threads).make()
+        Call.planned(content, job.kind, out, threads=options.threads).make()
     write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 

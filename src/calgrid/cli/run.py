@@ -24,7 +24,7 @@ from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import replacing
 from calgrid.storage.inputs import why_not_current
-from calgrid.storage.layout import SUMMARIES
+from calgrid.storage.layout import STUDY_STAGES
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import HIDDEN, Facts
 from calgrid.study.home import home
@@ -262,7 +262,7 @@ def _is_whole(further: Sequence[str]) -> bool:
     """Whether a call of Snakemake with these options makes all files of the study."""
     if PARTIAL.intersection(option.split("=")[0] for option in further):
         return False
-    return not any(option in SUMMARIES or "/" in option for option in further)
+    return not any(option in STUDY_STAGES or "/" in option for option in further)
 
 
 def _command(configuration: Path, further: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ from calgrid.cli.terminal import write
 from calgrid.components import copies, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import MANIFEST, PLUGINS, SUMMARIES, record_of
+from calgrid.storage.layout import MANIFEST, PLUGINS, STUDY_STAGES, record_of
 from calgrid.storage.manifest import Manifest, below_results, of_any_place
 from calgrid.storage.records import (
     BANK,
@@ -168,7 +168,7 @@ def _summaries(study: Path, manifest: Manifest) -> dict[str, Path | str]:
     portable = _record(_portable(manifest))
     facts = _facts(portable)
     packed = {MANIFEST: facts["sha256"]}
-    for record in filter(None, (summary_record(study, stage) for stage in SUMMARIES)):
+    for record in filter(None, (summary_record(study, stage) for stage in STUDY_STAGES)):
         for file in record.files:
             entries[f"{name}/{file}"] = record.verified(file)
         files = {**record.files, **({MANIFEST: facts} if MANIFEST in record.files else {})}

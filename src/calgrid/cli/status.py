@@ -180,8 +180,8 @@ def slurm_queue() -> dict[str, str]:
 
 
 def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) -> JobState:
-    name = f"/{job.spec['probe']['name']}" if job.rule == "probe" else ""
-    found = JobState(job.rule, f"{job.about}{name}", WAITING, job.log)
+    name = f"/{job.spec['probe']['name']}" if job.kind == "probe" else ""
+    found = JobState(job.kind, f"{job.about}{name}", WAITING, job.log)
     lines = joblogs.last_attempt(job.log)
     if Path(job.result).exists():
         why = must[job.result].why if job.result in must else FOLLOWS

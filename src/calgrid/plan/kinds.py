@@ -37,11 +37,12 @@ class Kind:
     need, large : of a job with small and with large data.
     module : its function ``run`` takes a :class:`calgrid.storage.call.Call`; by default the module
         of :mod:`calgrid.jobs` with the name of the kind.
-    record : record of the result; '' of a stage of the study, which has a record for each version.
+    record : record of the result, by default the name of the kind with ``.json``; '' of a stage of
+        the study, which has a record for each version.
     files : further files of the result that are missed if they are deleted, by their names in the
         rule.
-    removable : files and folders (``logits/``) of the result that are not.
-    read : file of the result that other jobs read, if that is not the record.
+    removable : files and folders (``logits/``) that may be deleted without a new job.
+    read : file of the result that jobs which depend on it read, if that is not the record.
     place : folder of the result below that of all results, without its fingerprint; by default that
         of the record in the folder of the run.
     log : its log, likewise; by default that of the kind and the run.
@@ -75,9 +76,11 @@ def kind(
     """Declare a kind of job, which the decorated method plans; ``facts``: further attributes of
     :class:`Kind`.
     """
+    record = facts.get("record", f"{name}.json")
     defaults = {
+        "record": record,
         "module": f"calgrid.jobs.{name}",
-        "place": f"runs/{RUN_PATH}/{Path(facts.get('record', '')).stem}",
+        "place": f"runs/{RUN_PATH}/{Path(record).stem}",
         "log": f"{name}/{RUN_PATH}",
         "rule": name,
     }

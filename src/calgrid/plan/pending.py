@@ -61,16 +61,16 @@ def pending(plan: Plan, forced: Collection[str] = ()) -> dict[str, Must]:
 
 def _files(job: Job[Any], model: bool) -> list[str]:
     """Files without which a result is missing."""
-    models = [f"{job.folder}/{MODEL}"] if job.rule == "train" and model else []
+    models = [f"{job.folder}/{MODEL}"] if job.kind == "train" and model else []
     return [*job.files_of_result, *models]
 
 
 def _why(job: Job[Any], keep_models: bool, read: "_Reader") -> str:
     """Why a result must be made by itself; empty if it is current."""
     if not all(map(read.is_there, _files(job, keep_models))):
-        return "" if job.rule == "data" else MISSING  # data may be those that nothing needs
+        return "" if job.kind == "data" else MISSING  # data may be those that nothing needs
     path = Path(job.result)
-    if job.is_stage and len(list(path.parent.glob(f"{job.rule}-*.json"))) > 1:
+    if job.is_stage and len(list(path.parent.glob(f"{job.kind}-*.json"))) > 1:
         return SEVERAL
     content = read.content(path)
     if CHECKSUM not in content:
@@ -79,7 +79,7 @@ def _why(job: Job[Any], keep_models: bool, read: "_Reader") -> str:
         return OTHER_NAME
     recorded = content.get(INPUTS, {}).get("results", {})
     for folder in dict.fromkeys(other.folder for other in job.above):
-        now = read.listing(folder, MADE_FROM.get(job.rule, ()))
+        now = read.listing(folder, MADE_FROM.get(job.kind, ()))
         of_folder = recorded.get(os.path.relpath(folder, job.folder), {})
         # a result that is gone may have been removed to save space
         if now and not (of_folder and of_folder.items() <= now.items()):

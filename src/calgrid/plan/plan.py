@@ -29,7 +29,7 @@ from calgrid.storage.layout import (
     PROBE_TABLE,
     RUN_PATH,
     SPLITS,
-    SUMMARIES,
+    STUDY_STAGES,
     TRAIN_SPLIT,
     RunKey,
     image_set_of,
@@ -44,14 +44,11 @@ from calgrid.storage.manifest import (
     PlannedInputs,
 )
 from calgrid.storage.records import (
-    CALIBRATE,
     HIDDEN,
     HISTORY,
     MODEL,
     PREDICT,
     PREPARE,
-    PROBE,
-    TRAIN,
 )
 from calgrid.storage.schema import DRAWN, METRICS
 from calgrid.storage.sources import source_digest
@@ -82,7 +79,7 @@ class Job(Generic[specs.Spec]):
 
     Attributes
     ----------
-    rule : a key of :data:`calgrid.plan.kinds.KINDS`.
+    kind : a key of :data:`calgrid.plan.kinds.KINDS`.
     about : path of its run, or its data set or shift family, or the study.
     folder : folder of its result, whose name ends in the start of the fingerprint; of a stage, that
         of the study.
@@ -95,7 +92,7 @@ class Job(Generic[specs.Spec]):
     reads : files of these results, or an import's files of the user, as the job takes them.
     """
 
-    rule: str
+    kind: str
     about: str
     folder: str
     log: str
@@ -119,12 +116,12 @@ class Job(Generic[specs.Spec]):
     @property
     def is_stage(self) -> bool:
         """Whether it makes files of the study."""
-        return self.rule in MADE_FROM
+        return self.kind in MADE_FROM
 
     @property
     def record(self) -> str:
         """Name of the record in its folder."""
-        return KINDS[self.rule].record or f"{HIDDEN}/{self.rule}-{self.id}.json"
+        return KINDS[self.kind].record or f"{HIDDEN}/{self.kind}-{self.id}.json"
 
     @property
     def result(self) -> str:
@@ -134,7 +131,7 @@ class Job(Generic[specs.Spec]):
     @property
     def files_of_result(self) -> list[str]:
         """Record and further files that are missed if they are deleted."""
-        return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.rule].files.values())]
+        return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.kind].files.values())]
 
 
 class Plan:
@@ -210,7 +207,6 @@ class Plan:
         "train",
         Need(4000, DAY // 2, gpus=1),
         Need(16_000, DAY, DECODE_THREADS, gpus=1),
-        record=TRAIN,
         files={"history": HISTORY},
         removable={"model": MODEL},
         read=MODEL,
@@ -268,7 +264,6 @@ class Plan:
         "predict",
         Need(3000, 240, gpus=1),
         Need(10_000, 480, DECODE_THREADS, gpus=1),
-        record=PREDICT,
         removable=LOGITS,
         environment="train",
     )
@@ -303,7 +298,6 @@ class Plan:
         "probe",
         Need(3000, 120, gpus=1),
         Need(10_000, 240, DECODE_THREADS, gpus=1),
-        record=PROBE,
         files={"table": PROBE_TABLE},
         place=f"runs/{RUN_PATH}/probe_{{probe}}",
         log=f"probe_{{probe}}/{RUN_PATH}",
@@ -437,7 +431,6 @@ class Plan:
         "calibrate",
         Need(2000, 120),
         Need(13_000, DAY // 2, 2),
-        record=CALIBRATE,
         files={"metrics": METRICS},
         environment="calibrate",
         in_processes=True,
@@ -530,7 +523,7 @@ class Plan:
             module or declared.module,
             files,
             above,
-            reads or tuple(f"{job.folder}/{KINDS[job.rule].read or job.record}" for job in above),
+            reads or tuple(f"{job.folder}/{KINDS[job.kind].read or job.record}" for job in above),
         )
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
@@ -654,8 +647,8 @@ class Plan:
 
     def counts(self) -> str:
         """Runs and jobs of the study in a sentence, the same in all commands."""
-        jobs, runs = Counter(job.rule for job in self.jobs), len(self.study.evaluations)
-        jobs.update(SUMMARIES)
+        jobs, runs = Counter(job.kind for job in self.jobs), len(self.study.evaluations)
+        jobs.update(STUDY_STAGES)
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in jobs.items())
         return f"{runs:,} run{'s' * (runs != 1)}, {jobs.total():,} jobs ({kinds})"
 
@@ -669,13 +662,13 @@ class Plan:
         """Content of the plan file, from which a job reads what it is to do and to read."""
         inputs: dict[str, PlannedInputs] = {}
         for job in (*self.jobs, *self.stages):
-            inputs[job.rule if job.is_stage else job.folder] = {
+            inputs[job.kind if job.is_stage else job.folder] = {
                 "code": job.code,
                 "files": dict(job.files),
                 "root": "" if job.is_stage else str(self.study.data_root),
                 "plugins": self._copy(job.code),
                 "module": job.module,
-                "in_processes": KINDS[job.rule].in_processes,
+                "in_processes": KINDS[job.kind].in_processes,
                 "reads": list(job.reads),
             }
         code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
@@ -713,13 +706,13 @@ class Plan:
     @functools.cached_property
     def stages(self) -> list[Job[Any]]:
         """All stages of the study; one comes after those whose files it reads."""
-        return list(map(self.stage, SUMMARIES))
+        return list(map(self.stage, STUDY_STAGES))
 
     # of at least ``resources.MANY_RUNS`` runs, an aggregation is large
-    @kind("aggregate", Need(1000, 60), Need(4000, 60, 4), in_processes=True)
-    @kind("tables", Need(1200, 30), module="calgrid.papers.tables")
-    @kind("figures", Need(1200, 30), module="calgrid.papers.figures")
-    @kind("report", Need(1200, 30), module="calgrid.papers.report")
+    @kind("aggregate", Need(1000, 60), Need(4000, 60, 4), record="", in_processes=True)
+    @kind("tables", Need(1200, 30), record="", module="calgrid.papers.tables")
+    @kind("figures", Need(1200, 30), record="", module="calgrid.papers.figures")
+    @kind("report", Need(1200, 30), record="", module="calgrid.papers.report")
     @functools.cache
     def stage(self, name: str) -> Job[Any]:
         """Job of files of the study: ``aggregate``, ``tables``, ``figures``, ``report``."""
@@ -729,7 +722,7 @@ class Plan:
             inputs = [stage.fingerprint for stage in above]
             digest = fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
         else:
-            above = tuple(job for job in self.jobs if job.rule != "data")
+            above = tuple(job for job in self.jobs if job.kind != "data")
         study, files, code = self.study.layout, self._stage_files(name), self._stage_code(name)
         folder, spec = f"{study.results}/{study.study}", {"fingerprint": digest}
         module = KINDS[name].module

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from calgrid.plan.kinds import DAY, KINDS, Need
-from calgrid.storage.layout import SUMMARIES, run_key
+from calgrid.storage.layout import STUDY_STAGES, run_key
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol
 
@@ -81,7 +81,7 @@ class Resources:
             settings = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
             largest = max(settings.values(), default=0)
             return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
-        if job in SUMMARIES:
+        if job in STUDY_STAGES:
             return KINDS[job].need
         if job == "data":
             return self._of_data(job, wildcards.image_set)

@@ -25,7 +25,7 @@ from calgrid.plan.plan import Job, Plan
 from calgrid.plan.resources import Resources, gpu_here
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
-from calgrid.storage.layout import SUMMARIES, RunKey, run_key
+from calgrid.storage.layout import STUDY_STAGES, RunKey, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL
 from calgrid.storage.schema import FITS, MARGINS, STUDY_FILES
 
@@ -128,8 +128,8 @@ class Jobs:
         """
         first, *others = (name for name, each in KINDS.items() if each.place == kind.place)
         if first != kind.name:
-            return alternatives(job.id for job in self.plan.jobs if job.rule == kind.name)
-        theirs = alternatives(job.id for job in self.plan.jobs if job.rule in others)
+            return alternatives(job.id for job in self.plan.jobs if job.kind == kind.name)
+        theirs = alternatives(job.id for job in self.plan.jobs if job.kind in others)
         return f"(?!{theirs})[0-9a-f]+"
 
     @functools.cached_property
@@ -155,20 +155,20 @@ class Jobs:
 
     def results_of_runs(self) -> list[str]:
         """Files of the results of all runs, without models and logits."""
-        runs = (job for job in self.plan.jobs if job.rule != "data")
+        runs = (job for job in self.plan.jobs if job.kind != "data")
         return [name for job in runs for name in job.files_of_result]
 
     def prepared(self, _: Any) -> list[str]:
         """Files of prepared data that are there, or that a result needs."""
         files = []
         for job in self.plan.jobs:
-            if job.rule == "data" and (Path(job.result).exists() or job.result in self._pending):
+            if job.kind == "data" and (Path(job.result).exists() or job.result in self._pending):
                 files += job.files_of_result
         return files
 
     def models(self, all: bool = False) -> list[str]:
         """Models that must be there, unless the user may delete them, or ``all`` models."""
-        trained = [job for job in self.plan.jobs if job.rule == "train"]
+        trained = [job for job in self.plan.jobs if job.kind == "train"]
         keep = all or self.plan.study.config.keep_models
         return [f"{job.folder}/{MODEL}" for job in trained] if keep else []
 
@@ -213,10 +213,10 @@ class Jobs:
         forced = set()
         for job in self.plan.jobs:
             inside = any(name.startswith(f"{job.folder}/") for name in names)
-            if settings.forceall or inside or KINDS[job.rule].rule in names:
+            if settings.forceall or inside or KINDS[job.kind].rule in names:
                 forced.add(job.result)
         for stage in self.plan.stages:
-            if settings.forceall or not {stage.rule, stage.result}.isdisjoint(names):
+            if settings.forceall or not {stage.kind, stage.result}.isdisjoint(names):
                 forced.add(stage.result)
         return pending(self.plan, forced) if forced else self._unforced
 
@@ -228,7 +228,7 @@ class Jobs:
         """
 
         def of_job(wildcards: Any) -> list[str]:
-            record = self.record(kind) if kind in SUMMARIES else self._jobs[wildcards.id].result
+            record = self.record(kind) if kind in STUDY_STAGES else self._jobs[wildcards.id].result
             must = self._pending.get(record, Must("", False, []))
             return [*must.above, *(self._now if must.there else [])]
 

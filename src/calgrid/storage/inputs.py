@@ -15,7 +15,7 @@ from pathlib import Path
 
 from calgrid.components import copies, fingerprint
 from calgrid.errors import CalgridError, ConfigError, StateError, refuse
-from calgrid.storage.layout import MADE_FROM, SUMMARIES, record_of
+from calgrid.storage.layout import MADE_FROM, STUDY_STAGES, record_of
 from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
 from calgrid.storage.sources import source_digest
 
@@ -115,7 +115,9 @@ NOTHING = Inputs()
 
 
 def listing(
-    folder: Path, parts: Iterable[str] = SUMMARIES, read: Callable[[Path], Facts] = record_content
+    folder: Path,
+    parts: Iterable[str] = STUDY_STAGES,
+    read: Callable[[Path], Facts] = record_content,
 ) -> dict[str, str]:
     """SHA-256 of the files of a result, or of some parts of a study, as their records list them
     now; of a record itself, the checksum of its content. Empty without a record.

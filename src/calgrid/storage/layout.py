@@ -28,8 +28,8 @@ MADE_FROM: Mapping[str, tuple[str, ...]] = {
     "figures": ("aggregate",),
     "report": ("aggregate", "tables", "figures"),
 }
-#: parts of a study that are made from all runs
-SUMMARIES = tuple(MADE_FROM)
+#: stages of a study, in their order
+STUDY_STAGES = tuple(MADE_FROM)
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
 #: folder of copies of plugins, from which jobs of all studies import them, below that of results
