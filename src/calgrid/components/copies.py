@@ -34,8 +34,11 @@ def fill(folder: Path, code: Iterable[str]) -> None:
 
 def _packages(places: Iterable[str]) -> str:
     """Lines of the file that lists the packages of plugins that have files at these places."""
-    tops = {plugin.package: f"{plugin.package.replace('.', '/')}/" for plugin in plugins.in_use()}
-    used = [name for name, top in tops.items() if any(each.startswith(top) for each in places)]
+    used = []
+    for plugin in plugins.in_use():
+        top = f"{plugin.package.replace('.', '/')}/"
+        if any(place.startswith(top) for place in places):
+            used.append(plugin.package)
     return "\n".join(used)
 
 

@@ -489,7 +489,10 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     several.
     """
     prefixes = [name.removesuffix(classes[0]) for name in names if name.endswith(classes[0])]
-    fitting = [start for start in prefixes if all(start + name in names for name in classes)]
+    known, fitting = {*names}, []
+    for start in prefixes:
+        if known.issuperset(start + name for name in classes):
+            fitting.append(start)
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -484,11 +484,11 @@ class Plan:
         if not families:  # of logits made elsewhere, whose data set may be unknown
             return {}
         info = self.study.datasets.describe(key.dataset).info
-        near_or_far = {group: info.get(group, ()) for group in OOD_GROUPS}
-        return {
-            group: [name for name in families if name in declared]
-            for group, declared in near_or_far.items()
-        }
+        groups = {}
+        for group in OOD_GROUPS:
+            declared = info.get(group, ())
+            groups[group] = [name for name in families if name in declared]
+        return groups
 
     def _job(
         self,

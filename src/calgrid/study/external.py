@@ -146,8 +146,10 @@ def _only_run(asked: NamedRun, plan: Options, where: str) -> tuple[Options, Opti
         check_ids(name, [value], known, f"{where}.{name}")
         found = [each for each in found if each[0][name] == value]
     if len(found) > 1:
-        first = found[0][0]
-        differing = [key for key in first if any(names[key] != first[key] for names, _ in found)]
+        differing = []
+        for name in found[0][0]:
+            if len({names[name] for names, _ in found}) > 1:
+                differing.append(name)
         raise ConfigError(
             f"{where}: {len(found)} runs of study '{asked.study}' match, which differ in "
             f"{', '.join(differing)}; add what tells yours from the others."

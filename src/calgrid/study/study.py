@@ -233,10 +233,11 @@ class Study:
                     "take others.",
                 ),
             )
+            disjoint = any(run.disjoint_validation for run in made)
             self.ensembles[key] = Ensemble(
                 key=key,
                 checkpoints=checkpoints,
-                disjoint_validation=any(run.disjoint_validation for run in made),
+                disjoint_validation=disjoint,
                 sees_validation=any(run.sees_validation for run in made),
                 members=tuple(members),
                 pool=name.pool,
