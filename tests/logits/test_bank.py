@@ -490,7 +490,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
     monkeypatch.setattr("calgrid.jobs.train.train", lambda spec, *_, **__: trained.append(spec))
     plan = Plan(Study(make_config(), home))
     write_record(Path("plan.json"), plan.file())
-    folder = next(job.folder for job in plan.jobs if job.rule == "train")
+    folder = next(job.folder for job in plan.jobs if job.kind == "train")
     command = ["job", "train", "--plan", "plan.json", "--out", folder]
     assert main(command) == (2 if changed else 0)
     assert len(trained) == (not changed)

@@ -56,7 +56,7 @@ def test_blocks_of_a_grid_join_their_probes(study):
     )
     wanted = {key.method: list(evaluation.probes) for key, evaluation in made.evaluations.items()}
     assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
-    assert sum(job.rule == "probe" for job in Plan(made).jobs) == 3
+    assert sum(job.kind == "probe" for job in Plan(made).jobs) == 3
 
 
 def test_rules_know_the_files_of_the_probes(make_config):
@@ -69,5 +69,5 @@ def test_rules_know_the_files_of_the_probes(make_config):
 
 def test_a_first_stage_that_nobody_asked_about_is_not_probed(plan):
     made = plan({"methods": ["tst"], "probes": ["profiles"]})
-    probed = [job.about for job in made.jobs if job.rule == "probe"]
+    probed = [job.about for job in made.jobs if job.kind == "probe"]
     assert probed == [KEY._replace(method="tst").path]

@@ -300,7 +300,7 @@ class TestSharedTraining:
             (folder,) = {plan.train(key).folder for key in alike}
             assert "/digits/digits/resnet8/" in folder
             assert len({plan.predicted(key).folder for key in alike}) == 2
-        trained = [job.about.split("/")[0] for job in plan.jobs if job.rule == "train"]
+        trained = [job.about.split("/")[0] for job in plan.jobs if job.kind == "train"]
         assert sorted(trained) == ["digits", "digits", "longer", "longer"]
 
     def test_an_override_for_one_of_them_keeps_them_apart(self, make):
