@@ -35,6 +35,7 @@ COLUMNS = [
     "ci_high",
     "n_samples",
     "fingerprint",
+    "bins",
 ]
 RUN = list(RUN_KEY)
 CELL = ["split", "shift", "severity", "metric"]
