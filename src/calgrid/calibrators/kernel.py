@@ -9,6 +9,7 @@ from calgrid.calibrators._probabilities import (
     History,
     Labels,
     by_blocks,
+    is_tensor,
     namespace,
     softmax,
 )
@@ -44,7 +45,9 @@ def mean_label(shape: Array, log_constant: Array, hits: Array, at: Array) -> Arr
         weights = xp.exp(weights - xp.amax(weights, axis=1, keepdims=True))
         return (weights @ hits) / weights.sum(axis=1, keepdims=True)
 
-    return by_blocks(convert, at, row_blocks(len(at), len(hits), BLOCK))
+    # the length of a tensor would be a constant of its exported graph
+    blocks = None if is_tensor(at) else row_blocks(len(at), len(hits), BLOCK)
+    return by_blocks(convert, at, blocks)
 
 
 @register(
