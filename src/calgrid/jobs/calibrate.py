@@ -14,7 +14,6 @@ that another study does not repeat them.
 
 import functools
 import itertools
-import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -220,9 +219,12 @@ def _with_means(draws: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> li
     """Rows of ``resamples.parquet``; corruptions are averaged, and then their severities, and the
     out-of-distribution sets of each group, which stay.
     """
-    corrupted = [row["split"] == "shift" and row["severity"] > 0 for row in draws]
-    kept = list(itertools.compress(draws, map(operator.not_, corrupted)))
-    alike = rows_alike(itertools.compress(draws, corrupted), AVERAGED)
+    kept: list[Row] = []
+    corrupted: list[Row] = []
+    for row in draws:
+        of_corruption = row["split"] == "shift" and row["severity"] > 0
+        (corrupted if of_corruption else kept).append(row)
+    alike = rows_alike(corrupted, AVERAGED)
     means = [mean_draws(rows, MEAN_SHIFT, rows[0]["severity"]) for rows in alike]
     totals = rows_alike(means, [key for key in AVERAGED if key != "severity"])
     kept += means + [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals]

@@ -8,7 +8,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,7 @@ import pandas as pd
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.components.plugins import VARIABLE
-from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.errors import ConfigError, DataError, check_ids, unknown_id
 from calgrid.logits.bank import check_unpacked
 from calgrid.metrics.binning import BinSums
 from calgrid.report.run import Run, bin_frame
@@ -196,8 +196,8 @@ class Results:
         of is that of the report, with its family; other pairs are a family of their own.
         """
         against = self.data.baseline if against is None else against
-        _require("method", [method, against], self.data.methods)
-        _require("calibrator", [calibrator], self.data.calibrators)
+        check_ids("method", [method, against], self.data.methods)
+        check_ids("calibrator", [calibrator], self.data.calibrators)
         asked = {"method": method, "against": against}
         return self._answer(asked, [calibrator], metrics, where)
 
@@ -220,10 +220,10 @@ class Results:
         -------
         As of :meth:`compare`.
         """
-        _require("calibrator", [calibrator, against], self.data.calibrators)
+        check_ids("calibrator", [calibrator, against], self.data.calibrators)
         asked = {"calibrator": calibrator, "against": against}
         if method is not None:
-            _require("method", [method], self.data.methods)
+            check_ids("method", [method], self.data.methods)
             asked["method"] = method
         return self._answer(asked, [calibrator, against], metrics, where)
 
@@ -237,7 +237,7 @@ class Results:
         """Answer to a question on the rows of some calibrators."""
         self._check_metrics()
         chosen = self.data.rows(METRICS, split="test")
-        _require("metric", metrics, {*chosen["metric"]})
+        check_ids("metric", metrics, {*chosen["metric"]})
         chosen = chosen[chosen["calibrator"].isin(calibrators)]
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
@@ -360,12 +360,5 @@ class Results:
 
 
 def _checked(where: dict[str, str]) -> dict[str, str]:
-    _require("keyword", where, GROUP)
+    check_ids("keyword", where, GROUP)
     return where
-
-
-def _require(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise ConfigError for the first name that is not known."""
-    for name in names:
-        if name not in known:
-            raise unknown_id(kind, name, known)
