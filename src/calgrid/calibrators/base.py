@@ -134,8 +134,9 @@ class Calibrator(ABC):
 
     @property
     def id(self) -> str:
-        """Registered identifier: the name of the class's file."""
-        return type(self).__module__.rpartition(".")[2]
+        """Registered identifier, by default the name of the class's file."""
+        name: str = self.registered.get("id", type(self).__module__.rpartition(".")[2])
+        return name
 
     @property
     def needs(self) -> tuple[str, ...]:
