@@ -7,8 +7,8 @@ from tests.calibrators.cases import shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators.clipping import clipped
 from calgrid.calibrators.consistency import noisy_scores
+from calgrid.calibrators.logit_clipping import clipped
 from calgrid.metrics import ece
 
 

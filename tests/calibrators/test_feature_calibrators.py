@@ -5,12 +5,14 @@ import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
+from calgrid.calibrators import _proximity as proximity_module
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators import procal as procal_module
+from calgrid.calibrators import procal_dr as procal_module
 from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.clipping import clipped_logits
-from calgrid.calibrators.procal import log_density, proximity, unit_rows
+from calgrid.calibrators.fc import clipped_logits
+from calgrid.calibrators.procal_dr import log_density
 from calgrid.errors import DataError
 from calgrid.metrics import accuracy, ece, nll
 
@@ -65,7 +67,7 @@ def test_proximity_of_hand_computed_points():
 
 @pytest.mark.parametrize("block", [1 << 22, 700])
 def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, monkeypatch, block):
-    monkeypatch.setattr(procal_module, "PRODUCT_BLOCK", block)
+    monkeypatch.setattr(proximity_module, "PRODUCT_BLOCK", block)
     points, queries = unit_rows(problem.features[:150]), unit_rows(held_out.features[:40])
     np.testing.assert_allclose(
         proximity(points, 10, held_out.features[:40]),

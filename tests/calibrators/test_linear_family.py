@@ -9,7 +9,7 @@ from tests.calibrators.cases import nll_of, shifted
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, PenalisedLikelihood
 from calgrid.calibrators._probabilities import centred, logit_scale
-from calgrid.calibrators.matrix import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
+from calgrid.calibrators.ms_odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
 from calgrid.errors import DataError
 
 

@@ -12,7 +12,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._logistic import fit_logistic
 from calgrid.calibrators._probabilities import log_probabilities
 from calgrid.calibrators.beta import beta_map, fit_beta
-from calgrid.calibrators.iso import fit_centred
+from calgrid.calibrators.cir import fit_centred
 from calgrid.calibrators.ivap_ova import fit_venn_abers
 from calgrid.calibrators.kernel import densities, mean_label
 from calgrid.calibrators.smoothing_spline_ova import evaluate, fit_smoothing_spline, spline_basis
@@ -44,7 +44,7 @@ def isotonic_with(scores, hits, score, hit):
 
 
 def test_centred_isotonic_values_of_the_worked_example(monkeypatch):
-    monkeypatch.setattr("calgrid.calibrators.iso.never_certain", lambda values, n_samples: values)
+    monkeypatch.setattr("calgrid.calibrators.cir.never_certain", lambda values, n_samples: values)
     centred = fit_centred(CONFIDENCE, CORRECT.astype(bool))
     expected = [0, 0, 0.3684211, 0.5268817, 0.6021505, 0.6666667, 0.8095238, 1, 1, 1]
     np.testing.assert_allclose(np.interp(CONFIDENCE, *centred), expected, atol=5e-8)

@@ -6,7 +6,7 @@ import torch
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.pts import T_BOUNDS
+from calgrid.calibrators.pts_paper import T_BOUNDS
 
 
 @pytest.mark.parametrize("id", ["pts", "pts_paper"])

@@ -20,7 +20,7 @@ from calgrid.calibrators._probabilities import (
 from calgrid.metrics.moments import moments
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
-BetaLoss = Callable[[float, slice], tuple[float, float]]
+Objective = Callable[[float, slice], tuple[float, float]]
 #: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a
 #: calibrator is scale-free, where T is near 2 for most networks
 BETA_BOUNDS = (1e-2, 20.0)
@@ -221,7 +221,7 @@ def _newton(
     return TemperatureFit(beta, losses, False, False)
 
 
-def lowest_beta(objective: BetaLoss, n_samples: int, identity: float = 1.0) -> TemperatureFit:
+def lowest_beta(objective: Objective, n_samples: int, identity: float = 1.0) -> TemperatureFit:
     """Minimise over beta in [0.01, 20], extended to ``identity``: scan and root of the derivative
     on some samples, then the root on all samples.
 
@@ -231,7 +231,7 @@ def lowest_beta(objective: BetaLoss, n_samples: int, identity: float = 1.0) -> T
 
     Parameters
     ----------
-    objective : see :data:`BetaLoss`.
+    objective : see :data:`Objective`.
     n_samples : N.
     identity : the beta of the logits before they were divided by their unit.
     """

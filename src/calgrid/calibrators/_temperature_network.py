@@ -221,7 +221,7 @@ class FullBatchNetwork(TemperatureNetwork):
     Parameters
     ----------
     seed : seed of the initial weights.
-    objective : objective of the fit, as in ``ts_objective``.
+    objective : objective of the fit, as in :mod:`calgrid.calibrators.ts_objective`.
     sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of
         confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.

@@ -134,9 +134,8 @@ class Calibrator(ABC):
 
     @property
     def id(self) -> str:
-        """Registered identifier, by default the name of the class's file."""
-        name: str = self.registered.get("id", type(self).__module__.rpartition(".")[2])
-        return name
+        """Registered identifier: the name of the class's file."""
+        return type(self).__module__.rpartition(".")[2]
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Bayesian binning into quantiles: an average over binnings, of the confidence or of each class."""
+"""Bayesian binning into quantiles: an average over binnings, applied to the predicted class."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import betaln
 
 from calgrid.calibrators._binning import centres, distinct, equal_count_cuts, steps
-from calgrid.calibrators._maps import OneVsAllMap, TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, Mask, top_label
 from calgrid.components.registry import register
 
@@ -69,7 +69,6 @@ def average_binnings(scores: Array, correct: Mask) -> tuple[Array, Array, int]:
 
 
 @register(
-    id="bbq",
     source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian "
     "Binning, AAAI 2015; code pakdaman/calibration, BBQ/build.m",
     keeps_argmax=False,
@@ -112,28 +111,3 @@ class BayesianBinningIntoQuantiles(TopLabelMap):
             "best_n_bins": best,
             "n_steps": len(self.accuracy),
         }
-
-
-@register(
-    id="bbq_ova",
-    source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian "
-    "Binning, AAAI 2015; code pakdaman/calibration, BBQ/build.m",
-    keeps_argmax=False,
-    parameters="<= 10 K N^(1/3) (5 N^(1/3) + 1)",
-)
-class BayesianBinningOneVsAll(OneVsAllMap):
-    """One-vs-all BBQ, as in CalArena: the map of ``bbq`` for each class's probability, rows divided
-    by their sums.
-
-    A class without validation samples keeps its probability (ours).
-
-    ``fit_history``: ``n_steps`` (of all maps), ``n_absent`` (classes without validation samples).
-    """
-
-    function = staticmethod(steps)
-    counted = "n_steps"
-
-    def fit_map(self, scores: Array, hits: Mask) -> tuple[Array, Array]:
-        """Return cuts and values for the scores ``(N,)`` of one class, and its samples."""
-        cuts, rates, _ = average_binnings(scores, hits)
-        return cuts, rates

@@ -1,17 +1,15 @@
-"""Beta calibration of the confidence, or of each class's probability against the others."""
+"""Beta calibration of the top-label confidence."""
 
 import numpy as np
 
-from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note, notes
+from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
 from calgrid.calibrators._probabilities import (
     Array,
     Head,
     History,
     Labels,
     log_probabilities,
-    renormalised,
     sigmoid,
-    softmax,
     take,
     top_label_map,
 )
@@ -66,7 +64,6 @@ def beta_map(coefficients: Array, log_score: Array, log_rest: Array) -> Array:
 
 
 @register(
-    id="beta",
     source="Kull, Silva Filho, Flach, Beta calibration: a well-founded and easily implemented "
     "improvement on logistic calibration for binary classifiers, AISTATS 2017; code betacal",
     keeps_argmax=False,
@@ -106,43 +103,3 @@ def top_log_probabilities(logits: Array) -> tuple[Array, Array]:
     log_scores, log_rests = log_probabilities(logits)
     top = logits.argmax(axis=1)
     return take(log_scores, top), take(log_rests, top)
-
-
-@register(
-    id="beta_ova",
-    source="Kull, Silva Filho, Flach, Beta calibration: a well-founded and easily implemented "
-    "improvement on logistic calibration for binary classifiers, AISTATS 2017; code betacal",
-    keeps_argmax=False,
-    parameters="3K",
-)
-class BetaCalibrationOneVsAll(Calibrator):
-    """One-vs-all beta calibration: the map of ``beta`` for each class's probability, rows divided
-    by their sums.
-
-    With two classes this is the published binary form. A class without validation samples keeps
-    its probability, and one whose probability separates its samples from the others has the penalty
-    of ``beta`` (ours).
-
-    ``fit_history``: ``n_absent`` (classes without validation samples).
-    """
-
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> History:
-        scores, rests = log_probabilities(logits)
-        self.classes = np.unique(labels)
-        fits = [fit_beta(scores[:, k], rests[:, k], (labels == k) * 1.0) for k in self.classes]
-        self.coefficients = np.stack([fit.coefficients for fit in fits])
-        return {
-            "n_absent": logits.shape[1] - len(self.classes),
-            **notes(fits, logits.shape[1]),
-        }
-
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        scores, rests = log_probabilities(logits)
-        probabilities = softmax(logits)
-        mapped = probabilities * 1.0  # a copy
-        mapped[:, self.classes] = beta_map(
-            self.coefficients.T, scores[:, self.classes], rests[:, self.classes]
-        )
-        return renormalised(mapped, probabilities)

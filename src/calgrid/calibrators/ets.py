@@ -18,7 +18,7 @@ from calgrid.calibrators._probabilities import (
     rescaled,
     softmax,
 )
-from calgrid.calibrators._temperature import KEPT, BetaLoss, fit_temperature, lowest_beta
+from calgrid.calibrators._temperature import KEPT, Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
@@ -42,7 +42,7 @@ def uniform(logits: Array) -> Array:
     return possible / possible.sum(axis=1, keepdims=True)
 
 
-def squared_error(logits: Array, labels: Labels) -> BetaLoss:
+def squared_error(logits: Array, labels: Labels) -> Objective:
     """Return the mean of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)`` as a function of beta,
     which is not convex.
     """

@@ -1,5 +1,5 @@
-"""Group calibration: a temperature, or an ensemble temperature scaling, for each group of learned
-partitions of the features, averaged over partitions.
+"""Group calibration: a temperature for each group of learned partitions of the features, averaged
+over partitions.
 """
 
 from collections import Counter
@@ -22,7 +22,6 @@ from calgrid.calibrators._probabilities import (
 )
 from calgrid.calibrators._temperature import BETA_BOUNDS, KEPT, fit_temperature
 from calgrid.calibrators.base import Calibrator
-from calgrid.calibrators.ets import EnsembleTemperatureScaling, uniform
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -123,7 +122,6 @@ class PartitionLoss:
 
 
 @register(
-    id="gc_ts",
     source=SOURCE,
     needs=("logits", "features"),
     keeps_argmax=True,
@@ -271,40 +269,3 @@ class GroupTemperatureScaling(Calibrator):
             parameters = self.parameters[partitions, groups[:, block]]
             result[block] = self._average(logits[block], parameters)
         return result
-
-
-@register(
-    id="gc_ets",
-    source=SOURCE,
-    needs=("logits", "features"),
-    keeps_argmax=True,
-    parameters="n_partitions (d n_groups + 3 n_groups)",
-    limits=LIMITS,
-)
-class GroupEnsembleTemperatureScaling(GroupTemperatureScaling):
-    """Group calibration combined with ensemble temperature scaling, GC+ETS.
-
-    As ``gc_ts``, but each hard group gets temperature and mixture weights of lowest squared error,
-    as in ``ets``. The map depends on the scale of the logits, because the plain softmax is that of
-    the unscaled logits. ``fit_history`` and parameters are those of ``gc_ts``.
-    """
-
-    scale_free = False
-
-    def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
-        fitted = EnsembleTemperatureScaling().fit(logits, labels)
-        return np.append(fitted.beta, fitted.weights), fitted.fit_history["warnings"]
-
-    def _unchanged(self) -> Array:
-        return np.array([1.0, 0.0, 1.0, 0.0])
-
-    def _loss(self, probabilities: Array, labels: Labels) -> float:
-        of_label = np.take_along_axis(probabilities, labels[:, None], axis=1)
-        return float((np.square(probabilities).sum(axis=1) - 2.0 * of_label[:, 0]).mean()) + 1.0
-
-    def _average(self, logits: Array, parameters: Array) -> Array:
-        beta, tempered, plain, equal = np.moveaxis(parameters, 2, 0)[..., None]
-        total = plain.sum(axis=0) * softmax(logits) + equal.sum(axis=0) * uniform(logits)
-        for partition_beta, share in zip(beta, tempered, strict=True):
-            total += share * softmax(logits * partition_beta)
-        return total / len(parameters)

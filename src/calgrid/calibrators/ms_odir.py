@@ -1,13 +1,11 @@
-"""Matrix scaling: a linear map of the logits, or of ln p, with a penalty whose strength is chosen
-by cross-validation, or without.
+"""Matrix scaling with off-diagonal and intercept regularisation (ODIR), its strength chosen by
+cross-validation.
 """
 
 import numpy as np
 
 from calgrid.calibrators._linear import (
-    FEW_ROWS,
     GRADIENT_TOLERANCE,
-    LEAST_RIDGE,
     LinearMap,
     check_classes,
     fit_linear,
@@ -22,7 +20,6 @@ from calgrid.calibrators._probabilities import (
     Mask,
     Places,
     centred,
-    namespace,
     usable_rows,
 )
 from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
@@ -39,11 +36,6 @@ MAX_VALIDATED = 200
 PATIENCE = 2
 #: gradient at convergence of the fits of the folds, which are only used to rank strengths
 FOLD_TOLERANCE = 1e-5
-#: probabilities are clipped to [EPSILON, 1 - EPSILON] before their logarithm
-EPSILON = float(np.finfo(np.float64).eps)
-#: number of rows times squared number of classes up to which double precision is faster, as fits
-#: take fewer steps
-DOUBLE = 5_000_000
 
 
 def folds(labels: Labels) -> Places:
@@ -132,7 +124,6 @@ def cross_validate(
 
 
 @register(
-    id="ms_odir",
     source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code "
     "dirichletcal/experiments_dnn",
     keeps_argmax=False,
@@ -228,79 +219,3 @@ class MatrixScalingOdir(SoftmaxCalibrator):
     def _scores(self, logits: Array, features: Array | None) -> Array:
         inputs, impossible = self._inputs(logits)
         return LinearMap(self.weight, self.bias).scores(inputs, impossible)
-
-
-@register(
-    id="dirichlet",
-    source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code "
-    "dirichletcal/experiments_dnn",
-    keeps_argmax=False,
-    parameters="K^2 + K",
-    limits={"strength": "(0, inf)"},
-)
-class DirichletCalibration(MatrixScalingOdir):
-    """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum
-    b^2)``.
-
-    p, the softmax of the unscaled logits, is clipped to [eps, 1 - eps] of float64, also for a class
-    with a logit of -inf. The map depends on the scale of the logits, because p is calibrated.
-
-    The fit, its bounds (in units of the logits' spread), ``fit_history`` and ``strength`` are those
-    of ``ms_odir``; ``n_infinite_loss`` is always 0, because clipping makes losses finite. Another
-    order of the rows may choose another strength here, too (of 400 samples of CIFAR-10 ResNet-50,
-    100 instead of 10: probabilities changed by up to 0.068; of 5,000 none changed).
-    """
-
-    scale_free = False
-    maps_impossible = True
-
-    def _inputs(self, logits: Array) -> tuple[Array, None]:
-        xp = namespace(logits)
-        log_p = logits - xp.log(xp.exp(logits).sum(axis=1, keepdims=True))
-        return xp.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
-
-    def _usable(self, logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
-        return logits, labels, 0
-
-
-@register(
-    id="ms",
-    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, "
-    "Sec. 4.2; CalArena, arXiv 2605.30188",
-    keeps_argmax=False,
-    parameters="K^2 + K",
-    slow_from=50,
-)
-class MatrixScaling(MatrixScalingOdir):
-    """Matrix scaling, ``softmax(W z + b)`` by validation NLL, "MS" in CalArena.
-
-    ``ms_odir`` with the strength 1e-8, also for the distance of the diagonal from that of ``ts``,
-    which makes the minimum unique where classes are separable and has no effect elsewhere: the
-    diagonal stays in [0.01, 20], and z is in units of the logits' spread. Over-fits with ``K^2``
-    weights unless there are many validation samples; takes at most 200 classes.
-
-    ``fit_history`` is that of ``ms_odir``.
-    """
-
-    #: the loss is nearly flat in some directions
-    tolerance = 1e-11
-    diagonal = LEAST_RIDGE
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.strength = LEAST_RIDGE
-
-    def _is_exact(self, n_samples: int, n_classes: int) -> bool:
-        is_small = n_samples * n_classes**2 <= DOUBLE
-        return is_small or n_samples < FEW_ROWS * n_classes
-
-    def _fit(
-        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
-    ) -> History:
-        n_classes = logits.shape[1]
-        if n_classes > MAX_VALIDATED:
-            raise DataError(
-                "calibrator 'ms' has K^2 weights without a penalty and takes at most "
-                f"{MAX_VALIDATED} classes, got {n_classes}; use 'sms'."
-            )
-        return super()._fit(logits, labels, features, head)
