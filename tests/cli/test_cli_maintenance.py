@@ -165,13 +165,6 @@ class TestChain:
         assert main(["verify", "results/small"]) == 0
         assert "3 inputs not there, so not compared (the first: " in capsys.readouterr().out
 
-    def test_results_of_earlier_versions_are_unproved(self, results, capsys):
-        record = results / RUN / f"train-{'a' * 10}" / "train.json"
-        content = read_record(record)
-        write_record(record, {**content, "inputs": {"data": "d1"}})
-        assert main(["verify", "results/small"]) == 0
-        assert "1 result of an earlier version without a list" in capsys.readouterr().out
-
 
 def test_a_model_may_be_deleted(results):
     (results / RUN / f"train-{'a' * 10}" / MODEL).unlink()

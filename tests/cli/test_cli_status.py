@@ -90,9 +90,9 @@ def test_why_a_run_is_made_again(place, calgrid, trainings):
     job = trainings["ls"]
     older = json.loads(json.dumps(job.spec))
     older["loss"]["options"]["alpha"], older["data"] = 0.2, "other"
-    older["code"] = {"calgrid.losses.gone": "0123"}
+    inputs = {"code": {"calgrid.losses.gone": "0123"}}
     record = Path(job.folder).with_name("train-0123456789") / job.record
-    write_record(place / record, {"spec": older})
+    write_record(place / record, {"spec": older, "inputs": inputs})
     write_record(place / trainings["ce"].result, {})
     done = calgrid("status", "study.yaml", "--why", "ls")
     training, prediction, _ = done.out.splitlines()

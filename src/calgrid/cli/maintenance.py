@@ -55,27 +55,21 @@ class _Verified:
     damaged: int = 0
     missing: int = 0
     outdated: int = 0
-    unproved: int = 0
     same: int = 0
     gone: list[str] = field(default_factory=list)
 
     def add(self, path: Path, reason: str, record: Record | None, root: Path | None) -> None:
-        """Add a result with the reason why it is damaged, or else its record."""
+        """Add a result with the reason why it is damaged, or else its record, whose inputs are
+        compared with what is there now.
+        """
         if reason:
             self.damaged += 1
             _report(path, reason)
             if self.delete:
                 remove(path)
-        elif record is not None:
-            self._compare(path, record, root)
-
-    def _compare(self, path: Path, record: Record, root: Path | None) -> None:
-        """Compare the inputs of a result with what is there now."""
-        if "results" not in record.content.get(INPUTS, {}):
-            self.unproved += 1
             return
         others = []
-        for name, read, now in inputs_now(record.content, record.root, root):
+        for name, read, now in inputs_now(record.content, record.root, root) if record else ():
             if now is None:
                 self.gone.append(name)
             elif now == read:
@@ -92,11 +86,6 @@ class _Verified:
         if self.gone:
             files = count(len(self.gone), "input")
             parts.append(f"{files} not there, so not compared (the first: {self.gone[0]})")
-        if self.unproved:
-            parts.append(
-                f"{count(self.unproved, 'result')} of an earlier version without a list of "
-                "inputs, so unproved"
-            )
         return "; ".join(parts)
 
 

@@ -59,11 +59,6 @@ def pack(options: argparse.Namespace) -> None:
     require_writable(options.archive)
     study = finished_study(options.study)
     manifest: Manifest = read_record(study / MANIFEST, "manifest")
-    if "given" not in manifest:
-        raise StateError(
-            f"The study in {study} was made by an earlier version of calgrid; call snakemake with "
-            "--forcerun aggregate first."
-        )
     plugins.use(manifest["configuration"].get("plugins", ()), f"The study {study}: plugins")
     folders = []
     for folder in manifest["folders"]:

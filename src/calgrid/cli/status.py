@@ -61,7 +61,7 @@ FINGERPRINTS = {
     "logits": "its logits",
 }
 #: keys that follow from the others
-IMPLIED = {"fingerprint", "code", "files"}
+IMPLIED = {"fingerprint", "files"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ def why(plan: Plan, run: str) -> list[str]:
 
 
 def _difference(job: Job[Any]) -> str:
-    """What a job has that its newest older result has not."""
+    """What a job has that its newest older result has not: options, and modules, as
+    ``losses/ls.py changed``.
+    """
     folder = Path(job.folder)
     if Path(job.result).is_file():
         return "is there"
@@ -124,12 +126,16 @@ def _difference(job: Job[Any]) -> str:
     if newest is None:
         return "there is no older result"
     record = Record.read(newest.parent, job.record).content
-    older = record["spec"]
-    new = json.loads(json.dumps(job.spec))
-    code = fingerprint.modules_of(job.code)
-    # until version 1 of records the specification had the modules
-    older_code = record.get(INPUTS, {}).get("code") or older.get("code", {})
-    changes = [*_changed_values(older, new), *_changed_code(older_code, code)]
+    older, older_code = record["spec"], record[INPUTS]["code"]
+    new, code = json.loads(json.dumps(job.spec)), fingerprint.modules_of(job.code)
+    changes = list(_changed_values(older, new))
+    for module in sorted({*older_code, *code}):
+        file = module.removeprefix("calgrid.").replace(".", "/") + ".py"
+        if module not in code:
+            if older_code[module] not in code.values():  # else it has another name
+                changes.append(f"{file} is not used any more")
+        elif code[module] not in older_code.values():
+            changes.append(f"{file} {'changed' if module in older_code else 'is new'}")
     return f"differs from {newest.parent.name} in {'; '.join(changes) or 'nothing'}"
 
 
@@ -146,17 +152,6 @@ def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
             yield from _changed_values(before, after, name)
     elif older != new:
         yield f"{name} {json.dumps(older)} -> {json.dumps(new)}"
-
-
-def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """Modules that changed, as ``losses/ls.py changed``."""
-    for module in sorted({*older, *new}):
-        file = module.removeprefix("calgrid.").replace(".", "/") + ".py"
-        if module not in new:
-            if older[module] not in new.values():  # else it has another name
-                yield f"{file} is not used any more"
-        elif new[module] not in older.values():
-            yield f"{file} {'changed' if module in older else 'is new'}"
 
 
 def jobs(plan: Plan) -> list[JobState]:

@@ -76,21 +76,16 @@ def configuration(place: Path) -> Options:
     Raises
     ------
     ConfigError : as in :func:`study_folder`, or the file is no valid YAML.
-    StateError : the study is of an earlier version, which did not keep its configuration.
+    DataError : its list of results is damaged.
     """
     if not place.is_dir():
         return with_plugins(_read(place), place)
     folder = study_folder(place)
     packed = folder.with_name(STUDY_FILE)
     if folder.with_name(BANK).is_file():
-        values: Options | None = with_plugins(read_configuration(packed), packed)
+        values = with_plugins(read_configuration(packed), packed)
     else:
-        values = last_manifest(folder).get("given")
-    if values is None:
-        raise StateError(
-            f"The study in {folder} was made by an earlier version of calgrid, which did not keep "
-            "its configuration; give the file."
-        )
+        values = last_manifest(folder)["given"]
     if configured_folder(values).resolve() != folder.resolve():  # it was copied or unpacked
         values = {**values, "results": str(folder.parent), "study": folder.name}
     return values
@@ -101,7 +96,7 @@ def read_study(place: Path, data_root: Path | None = None) -> Study:
 
     Raises
     ------
-    ConfigError, StateError : as in :func:`configuration`, or it is invalid.
+    ConfigError, DataError : as in :func:`configuration`, or it is invalid.
     """
     chosen = {} if data_root is None else {"data_root": str(data_root)}
     return Study({**configuration(place), **chosen}, home())

@@ -83,7 +83,7 @@ class Manifest(TypedDict):
     runs: list[ManifestRun]
     folders: list[str]
     configuration: Facts
-    given: NotRequired[Facts]
+    given: Facts
     fingerprint: str
 
 
