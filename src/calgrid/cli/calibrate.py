@@ -245,7 +245,17 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
 
 
 def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | None) -> Calibrator:
-    given = dict(map(_assignment, options.set))
+    given: dict[str, Any] = {}
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: write NAME=VALUE.")
+        try:
+            given[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(
+                f"--set {text}: the value is not valid YAML; write a number, a text or a list."
+            ) from None
     component = registry.describe("calibrator", id, "--calibrator")
     overrides = component.resolve(given, where="--set")
     seed = overrides["seed"] if "seed" in given else options.seed
@@ -254,18 +264,6 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
     return build_calibrator(id, **{**overrides, "seed": seed}).fit(
         values, data.label, data.features, head, kind=kind, class_names=names
     )
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {text}: write NAME=VALUE.")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(
-            f"--set {text}: the value is not valid YAML; write a number, a text or a list."
-        ) from None
 
 
 # rank

@@ -24,6 +24,7 @@ from calgrid.report.text import (
     count,
     format_metric,
     format_with_unit,
+    interval,
     is_square,
     p_value,
     size,
@@ -164,17 +165,14 @@ def _reason(row: Any) -> str:
 def _line(row: Any) -> str:
     unit = UNITS.get(find_metric(row.metric).unit)
     label = f"{row.metric} ({unit})" if unit else row.metric
-    difference, low, high = (
-        format_metric(row.metric, value, signed=True)
-        for value in (row.difference, row.ci_low, row.ci_high)
-    )
-    interval = "" if math.isnan(row.ci_low) else f"[{low}, {high}]"
+    difference = format_metric(row.metric, row.difference, signed=True)
+    ends = interval(row.metric, row.ci_low, row.ci_high, signed=True)
     p = "" if math.isnan(row.p_holm) else p_value(row.p_holm)
     colour = None
     if row.verdict in FOUND:
         colour = "green" if row.verdict == BETTER else "red"
     verdict = coloured(row.verdict, colour, sys.stdout)
-    return f"{label:24s}{difference:>10s}  {interval:21s}{p:>9s}  {verdict}"
+    return f"{label:24s}{difference:>10s}  {ends:21s}{p:>9s}  {verdict}"
 
 
 def _limits(rows: Sequence[Any]) -> list[str]:

@@ -27,7 +27,19 @@ Speeds = dict[tuple[str, ...], float]
 
 def cost(options: argparse.Namespace) -> None:
     """Print jobs, images, downloads and, where a speed is known, hours of a configuration."""
-    stated = dict(map(_stated, options.throughput))
+    stated: dict[str, float] = {}
+    for text in options.throughput:
+        backbone, _, number = text.rpartition("=")
+        try:
+            images = float(number)
+        except ValueError:
+            images = 0.0
+        if not backbone or not 0 < images < math.inf:
+            raise ConfigError(
+                f"--throughput: '{text}' is not BACKBONE=IMAGES with a number of images per "
+                "second, such as resnet50=2500."
+            )
+        stated[backbone] = images
     study = read_study(options.study, options.data_root)
     plan = Plan(study)
     places = dict.fromkeys(key[:3] for key in study.trained)
@@ -74,20 +86,6 @@ def _of_finished(plan: Plan) -> Speeds:
                 continue
             passes[key[:3]] += costs.training_passes(plan.study, plan.study.trained[key])
     return {place: passes[place] / taken for place, taken in seconds.items() if passes[place]}
-
-
-def _stated(text: str) -> tuple[str, float]:
-    backbone, equals, number = text.rpartition("=")
-    try:
-        images = float(number)
-    except ValueError:
-        images = 0.0
-    if not equals or not backbone or not 0 < images < math.inf:
-        raise ConfigError(
-            f"--throughput: '{text}' is not BACKBONE=IMAGES with a number of images per second, "
-            "such as resnet50=2500."
-        )
-    return backbone, images
 
 
 def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> list[str]:

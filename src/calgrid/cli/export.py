@@ -13,24 +13,20 @@ from calgrid.storage.atomic import new_folder, require_writable
 
 def export(options: argparse.Namespace) -> None:
     """Write a saved calibrator as ONNX, or the numbers of a study as CSV."""
-    if options.onnx is not None:
-        _calibrator(options.source, options.onnx)
-    else:
+    if options.onnx is None:
         _study(options.source, options.csv)
-
-
-def _calibrator(fitted: Path, onnx: Path) -> None:
+        return
     from calgrid.calibrators import load_calibrator
 
-    calibrator = load_calibrator(fitted)
+    calibrator = load_calibrator(options.source)
     require("onnx")
-    require_writable(onnx)
+    require_writable(options.onnx)
     from calgrid.integrations.onnx import write_onnx
 
-    write_onnx(calibrator, onnx)
+    write_onnx(calibrator, options.onnx)
     write(
-        f"{onnx}: {calibrator!r}; {calibrator.kind} to calibrated probabilities, checked with ONNX "
-        f"Runtime\n"
+        f"{options.onnx}: {calibrator!r}; {calibrator.kind} to calibrated probabilities, checked "
+        "with ONNX Runtime\n"
     )
 
 

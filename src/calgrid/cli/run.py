@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -287,11 +287,13 @@ def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen
             ended = False
             while not ended:
                 ended = process.poll() is not None
-                for event in _complete(lines):
-                    text = stages.take(event)
-                    if text:
+                place = lines.tell()
+                while (line := lines.readline()).endswith("\n"):
+                    place = lines.tell()
+                    if text := stages.take(json.loads(line)):
                         screen.say(text)
                         said = True
+                lines.seek(place)  # of a line that is not complete yet
                 if ended or screen.is_due():
                     screen.draw(stages.lines(), last=ended)
                 if not ended:
@@ -304,14 +306,3 @@ def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, term)
     return said
-
-
-def _complete(lines: TextIO) -> Iterator[Facts]:
-    """Yield the events whose lines are complete."""
-    while True:
-        place = lines.tell()
-        line = lines.readline()
-        if not line.endswith("\n"):
-            lines.seek(place)
-            return
-        yield json.loads(line)

@@ -87,8 +87,10 @@ def status(options: argparse.Namespace) -> None:
     if options.why:
         write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
-    found, changed = jobs(plan), changes(Path(plan.study.layout.file("")))
-    name = plan.study.layout.study
+    queue, must = slurm_queue(), pending(plan)
+    # without those after calibration, which take seconds
+    found = [_state(job, queue, must) for job in plan.jobs]
+    name, changed = plan.study.layout.study, changes(Path(plan.study.layout.file("")))
     if options.json:
         content = {"study": name, "jobs": [asdict(job) for job in found], "changed": changed}
         write_json(content)
@@ -152,12 +154,6 @@ def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
             yield from _changed_values(before, after, name)
     elif older != new:
         yield f"{name} {json.dumps(older)} -> {json.dumps(new)}"
-
-
-def jobs(plan: Plan) -> list[JobState]:
-    """Return the jobs of a study, except those after calibration, which take seconds."""
-    queue, must = slurm_queue(), pending(plan)
-    return [_state(job, queue, must) for job in plan.jobs]
 
 
 def slurm_queue() -> dict[str, str]:

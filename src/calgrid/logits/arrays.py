@@ -119,28 +119,29 @@ class Columns(Arrays):
                     return values if all(isinstance(value, str) for value in values) else None
         return None
 
-    def _wrong_cell(self, name: str) -> str:
-        """The first text that is no number, with its row, or the type of the column."""
-        if pa.types.is_string(self.data[name]):
-            for row, text in enumerate(self.table[name].to_pylist()):
-                if not NUMBER.fullmatch(text.strip().lower()):
-                    return f"'{visible(text)}' in {row_at(row)}"
-        return str(self.data[name])
-
     def floating(self, names: Sequence[str]) -> list[str]:
         """Return those of the names whose columns have a floating-point type."""
         return [name for name in names if pa.types.is_floating(self.data[name])]
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
-        """Return numeric columns as (N, K); other columns raise DataError."""
+        """Return numeric columns as (N, K); of others, a DataError names the first text that is no
+        number, or their type.
+        """
         columns = []
         for name in names:
             columns.append(self[name])
-            if columns[-1].dtype.kind not in "fiu" or columns[-1].ndim > 1:
-                raise DataError(
-                    f"Column '{name}' of {self.path} must contain one number per row, it contains "
-                    f"{self._wrong_cell(name)}."
-                )
+            if columns[-1].dtype.kind in "fiu" and columns[-1].ndim == 1:
+                continue
+            content = str(self.data[name])
+            texts = self.table[name].to_pylist() if pa.types.is_string(self.data[name]) else []
+            for row, text in enumerate(texts):
+                if not NUMBER.fullmatch(text.strip().lower()):
+                    content = f"'{visible(text)}' in {row_at(row)}"
+                    break
+            raise DataError(
+                f"Column '{name}' of {self.path} must contain one number per row, it contains "
+                f"{content}."
+            )
         return np.column_stack(columns)
 
 

@@ -41,7 +41,7 @@ def class_numbers(
     if labels.shape[1:] == (1,):
         labels = labels.reshape(-1)
     if labels.dtype.kind in "OUST":  # text, or objects that are read as such
-        return _numbers_of_text(_as_text(labels, path), width, classes, path)
+        return _numbers_of_text(labels, width, classes, path)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise DataError(
             f"{path}: {np.isnan(labels).sum()} labels are NaN; give the classes of these rows, or "
@@ -97,20 +97,14 @@ def _values_of_names(names: Sequence[str]) -> list[int] | None:
     return None if are_places or len(set(values)) < len(values) else values
 
 
-def _as_text(labels: np.ndarray, path: Path) -> np.ndarray:
-    """Labels as text; bytes are decoded as UTF-8."""
-    if labels.dtype.kind != "S":
-        return labels.astype(str)
-    try:
-        return np.char.decode(labels, "utf-8")
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: labels are not text in UTF-8; save them as such.") from None
-
-
 def _numbers_of_text(
-    words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
+    labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
 ) -> tuple[np.ndarray, Sequence[str] | None]:
     """Class numbers of the names of classes, or of numbers written as text, and these names."""
+    try:
+        words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: labels are not text in UTF-8; save them as such.") from None
     different, place = np.unique(words.ravel(), return_inverse=True)
     names = different.tolist()
     if not classes and all(name.isdecimal() and len(name) <= MOST_DIGITS for name in names):

@@ -143,14 +143,15 @@ def rank_calibrators(
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         values = evaluate(predictions, labels, **options)
         scores = {name: Estimate(value) for name, value in values.items()}
+        resamples = None
+        if n_resamples:
+            options |= {"n_resamples": n_resamples, "seed": seed}
+            resamples = resampled(predictions, labels, **options)
+            for metric in (*LABELLED.values(), *further):
+                if metric.id in values:
+                    bounds = interval(metric, resamples, tails)
+                    scores[metric.id] = Estimate(values[metric.id], *bounds)
         changed = _changed(predictions, logits)
-        if not n_resamples:
-            return Ranked(id, scores, seconds, changed, converged)
-        resamples = resampled(predictions, labels, n_resamples=n_resamples, seed=seed, **options)
-        for metric in (*LABELLED.values(), *further):
-            if metric.id in values:
-                bounds = interval(metric, resamples, tails)
-                scores[metric.id] = Estimate(values[metric.id], *bounds)
         return Ranked(id, scores, seconds, changed, converged, resamples)
 
     def out_of_fold(id: str) -> tuple[Output, float, bool]:
