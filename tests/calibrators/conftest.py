@@ -9,9 +9,6 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
 
 N_FEATURES = 8
-#: hyper-parameters for tests that ask no more than a fit of reasonable quality, where the default
-#: takes many seconds
-QUICK = {"pts_paper": {"steps": 2000, "learning_rate": 2e-3}}
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,7 @@ class Problem:
             given.flags.writeable = False
 
     def fit(self, id, **overrides):
-        options = {**QUICK.get(id, {}), **overrides}
-        return build_calibrator(id, **options).fit(
+        return build_calibrator(id, **overrides).fit(
             self.logits, self.labels, self.features, self.head
         )
 

@@ -282,7 +282,13 @@ class SoftBinning(SoftBinned):
         kernel, scale = self._kernels(confidence)
         residual = confidence - correct
         mass, total = kernel @ scale, kernel @ (residual * scale)
-        loss, d_mass, d_total = self._penalty(mass, total, len(confidence))
+        mean, n_samples = total / (mass + EPSILON), len(confidence)
+        root = np.sqrt(mean**2 + self.delta**2)
+        # |r| is not differentiable at 0: use 0, as for any other delta
+        slope = np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0)
+        penalty, share = root - self.delta, mass / (mass + EPSILON)
+        loss = float(mass @ penalty) / n_samples
+        d_mass, d_total = (penalty - slope * mean * share) / n_samples, slope * share / n_samples
 
         # dw_b/dp = w_b ((c_b - p) - sum_j w_j (c_j - p)) / sigma^2: every sum over bins is one of
         # these six
@@ -293,19 +299,6 @@ class SoftBinning(SoftBinned):
         pull = pull + residual * (total_centre - confidence * by_total)
         drift = centre - confidence * weight
         return loss, by_total + (pull - drift * (by_mass + residual * by_total)) / self.sigma**2
-
-    def _penalty(self, mass: Array, total: Array, n_samples: int) -> tuple[float, Array, Array]:
-        """Return the loss and its derivatives in W_b ``(B,)`` and in the residual sums S_b
-        ``(B,)``.
-        """
-        mean = total / (mass + EPSILON)
-        root = np.sqrt(mean**2 + self.delta**2)
-        # |r| is not differentiable at 0: use 0, as for any other delta
-        slope = np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0)
-        penalty = root - self.delta
-        share = mass / (mass + EPSILON)
-        loss = float(mass @ penalty) / n_samples
-        return loss, (penalty - slope * mean * share) / n_samples, slope * share / n_samples
 
 
 class PointwiseBinning(SoftBinned):

@@ -1,7 +1,7 @@
 """Calibrators whose temperature is the output of a small network."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -180,13 +180,6 @@ class TemperatureNetwork(SoftmaxCalibrator):
         inputs = standardise(values, self._scaling)
         return NetworkObjective(self.network, inputs, self._link, evidence, objective)
 
-    def _temperature_history(self, values: Array, warnings: Sequence[str] = ()) -> History:
-        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range,
-        and warnings after those given.
-        """
-        bounds = self.floor, self.ceiling
-        return temperature_range(self._temperature(values), bounds, warnings)
-
     def _scores(self, logits: Array, features: Array | None) -> Array:
         return self._scaled(logits) / self._temperature(self._inputs(logits))[:, None]
 
@@ -250,7 +243,8 @@ class FullBatchNetwork(TemperatureNetwork):
         """Return initial weights ``(P,)``, and entries for the history; T is near that of
         temperature scaling.
         """
-        parameters, temperature = self._initial(), self._single_temperature(logits, labels)
+        parameters = self.network.initial(np.random.default_rng(self.seed))
+        temperature = self._single_temperature(logits, labels)
         parameters[-1] = inverse_softplus(temperature - self.floor)
         return parameters, {"start_temperature": temperature}
 
@@ -259,9 +253,6 @@ class FullBatchNetwork(TemperatureNetwork):
         parameters = np.zeros(self.network.n_parameters)
         parameters[-1] = inverse_softplus(temperature - self.floor)
         return parameters
-
-    def _initial(self) -> Array:
-        return self.network.initial(np.random.default_rng(self.seed))
 
     def _single_temperature(self, logits: Array, labels: Labels) -> float:
         temperature = fit_temperature(logits, labels, self._scale).temperature
@@ -307,7 +298,9 @@ class FullBatchNetwork(TemperatureNetwork):
             values, self._scaling = values * self._input_scale, self._scaling * self._input_scale
             self._scale = 1.0
             self._parameters = self._constant(1.0)
-        return {**history, **trace, **self._temperature_history(values, kept)}
+        bounds = self.floor, self.ceiling
+        found = temperature_range(self._temperature(values), bounds, kept)
+        return {**history, **trace, **found}
 
     def _unchanged_loss(self, logits: Array, labels: Labels, problem: NetworkObjective) -> float:
         """Return the objective of the logits as they are."""

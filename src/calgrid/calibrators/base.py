@@ -236,10 +236,11 @@ class Calibrator(ABC):
         check_row_order(logits, labels)
         targets = check_labels(labels, n_samples, n_classes, names)
         check_indices(logits, class_names, targets)
-        inputs = self._features(features, n_samples)
-        layer = None
-        if "head" in self.needs and inputs is not None:
-            layer = check_head(head, n_classes, inputs.shape[1], self.id)
+        inputs = layer = None
+        if "features" in self.needs:
+            inputs = check_features(features, n_samples, None, self.id)
+            if "head" in self.needs:
+                layer = check_head(head, n_classes, inputs.shape[1], self.id)
         seen = sigmoid_warnings(values) if kind == "logits" else []
         seen += mask_warnings(scores)
         self.n_classes = None
@@ -322,11 +323,19 @@ class Calibrator(ABC):
             check_one_column(values)
         names = check_names(logits, class_names, values.shape)
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
-        inputs = self._features(features, len(scores), self._feature_width)
+        inputs = None
+        if "features" in self.needs:
+            inputs = check_features(features, len(scores), self._feature_width, self.id)
         with errors_of(type(self), "fails in its prediction"):
             output = self._output(rescaled(scores, self._scale), inputs)
             if not type(self).__module__.startswith("calgrid."):
-                _check_output(output.probs, scores.shape)
+                found = np.asarray(output.probs)
+                if found.shape != scores.shape:
+                    raise ValueError(f"it returned the shape {found.shape} for {scores.shape}")
+                if not are_probabilities(found):
+                    raise ValueError(
+                        "a row that it returned is negative somewhere or does not sum to 1"
+                    )
         if not self.maps_impossible:
             probabilities = without_impossible(scores, output.probs)
             logs = output.logs if probabilities is output.probs else None
@@ -415,12 +424,6 @@ class Calibrator(ABC):
         """Return checked logits ``(N, K)`` with row maximum 0."""
         return check_logits(logits, n_classes)
 
-    def _features(self, features: Any, n_samples: int, width: int | None = None) -> Array | None:
-        """Return checked features ``(N, d)``; None for a calibrator that needs none."""
-        if "features" not in self.needs:
-            return None
-        return check_features(features, n_samples, width, self.id)
-
     def _fit_noted(
         self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None
     ) -> dict[str, Any]:
@@ -485,14 +488,6 @@ class Calibrator(ABC):
         self._fitted = {*state} - {"unit"}
         for name in self._fitted:
             setattr(self, name, state[name][()])  # an array, or a number
-
-
-def _check_output(probabilities: Any, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless a calibrator returned probabilities of a shape."""
-    if np.shape(probabilities) != shape:
-        raise ValueError(f"it returned the shape {np.shape(probabilities)} for {shape}")
-    if not are_probabilities(np.asarray(probabilities)):
-        raise ValueError("a row that it returned is negative somewhere or does not sum to 1")
 
 
 class SoftmaxCalibrator(Calibrator):

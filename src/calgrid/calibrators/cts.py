@@ -39,25 +39,6 @@ class Others(NamedTuple):
     total: Array
 
 
-def candidates(low: float, high: float) -> Array:
-    """Temperatures ``(G,)`` ``low`` to ``high`` in steps of a tenth, both rounded to tenths."""
-    return np.arange(round(10 * low), round(10 * high) + 1) / 10.0
-
-
-def two_largest(scaled: Array) -> tuple[Array, Places, Array, Places]:
-    """Return value and class of the two largest entries of each row (first among ties); overwrites
-    the largest.
-    """
-    rows = np.arange(len(scaled))
-    first = scaled.argmax(axis=1)
-    top = scaled[rows, first].copy()
-    scaled[rows, first] = -np.inf
-    second = scaled.argmax(axis=1)
-    # any other class, if only one is possible
-    second = np.where(second == first, (first + 1) % scaled.shape[1], second)
-    return top, first, scaled[rows, second], second
-
-
 class ClassTemperatures:
     """Temperatures of all classes, and the calibration error as a function of one of them.
 
@@ -104,11 +85,15 @@ class ClassTemperatures:
 
     def _refresh(self, samples: Places) -> None:
         scaled = self._rows[samples] / self.temperatures
-        total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
-        first, first_class, second, second_class = two_largest(scaled)
-        self._total[samples] = total
-        self._first[samples], self._first_class[samples] = first, first_class
-        self._second[samples], self._second_class[samples] = second, second_class
+        self._total[samples] = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
+        # the first among ties
+        rows, first = np.arange(len(scaled)), scaled.argmax(axis=1)
+        self._first[samples], self._first_class[samples] = scaled[rows, first], first
+        scaled[rows, first] = -np.inf
+        second = scaled.argmax(axis=1)
+        # any other class, if only one is possible
+        second = np.where(second == first, (first + 1) % scaled.shape[1], second)
+        self._second[samples], self._second_class[samples] = scaled[rows, second], second
 
     def current(self) -> tuple[float, int]:
         """Return the calibration error and the number of correct predictions at the current
@@ -267,8 +252,9 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> History:
         n_classes = logits.shape[1]
-        grid, (fit, _) = candidates(self.low, self.high), fit_rescaled(logits, labels)
-        grid = grid * decade(logits)
+        fit, _ = fit_rescaled(logits, labels)
+        grid = np.arange(round(10 * self.low), round(10 * self.high) + 1) / 10.0
+        grid *= decade(logits)
         start = float(np.clip(fit.temperature, grid[0], grid[-1]))
         search = ClassTemperatures(centred(logits), labels, start, grid, self.n_bins)
         present = np.unique(labels)

@@ -207,7 +207,11 @@ class GroupTemperatureScaling(Calibrator):
         standard = ((features - self.centre) / self.spread)[possible]
         evidence = TopLabelInputs.gather(logits, labels, *BETA_BOUNDS).rows(possible)
         generator = np.random.default_rng(self.seed)
-        held = self._held(len(possible), generator)
+        # which samples (U, N) calibrate the groups of each partition
+        held = np.ones((self.n_partitions, len(possible)), dtype=bool)
+        if self.held_out > 0.0:
+            held[:] = np.arange(len(possible)) < int(self.held_out * len(possible))
+            held = generator.permuted(held, axis=1)
         shapes = ~held if self.held_out > 0.0 else held
         weights = shapes / shapes.sum(axis=1, keepdims=True)
         search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
@@ -227,13 +231,6 @@ class GroupTemperatureScaling(Calibrator):
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,
             "warnings": warnings,
         }
-
-    def _held(self, n_samples: int, generator: np.random.Generator) -> Mask:
-        """Return which samples ``(U, N)`` calibrate the groups of each partition."""
-        if self.held_out == 0.0:
-            return np.ones((self.n_partitions, n_samples), dtype=bool)
-        first = np.arange(n_samples) < int(self.held_out * n_samples)
-        return generator.permuted(np.tile(first, (self.n_partitions, 1)), axis=1)
 
     def _fit_groups(
         self, logits: Array, labels: Labels, groups: Places, held: Mask

@@ -5,7 +5,7 @@ import numpy as np
 from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, centred, namespace
-from calgrid.calibrators._temperature import KEPT
+from calgrid.calibrators._temperature import KEPT, temperature_range
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.components.registry import register
 
@@ -104,5 +104,5 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         kept = []
         if problem(identity)[0] < problem(self._parameters)[0]:
             self._parameters, kept = identity, [KEPT]
-        found = self._temperature_history(values, kept)
+        found = temperature_range(self._temperature(values), T_BOUNDS, kept)
         return {"loss": losses, "epochs": len(losses), **found}

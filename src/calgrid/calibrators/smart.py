@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, namespace, softmax
-from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators.base import no_module
 from calgrid.calibrators.indicators import INDICATORS
@@ -154,7 +154,7 @@ class Smart(FullBatchNetwork):
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         if self.start == "random":
-            return self._initial(), {}
+            return self.network.initial(np.random.default_rng(self.seed)), {}
         return super()._start(logits, labels)
 
     def _temperature(self, values: Array) -> Array:
@@ -186,7 +186,8 @@ class Smart(FullBatchNetwork):
         gain, error = self._cross_validated_gain(logits, labels)
         if gain <= error:
             self._parameters = self._constant(self._single_temperature(logits, labels))
-            history.update(self._temperature_history(self._inputs(logits)))
+            temperatures = self._temperature(self._inputs(logits))
+            history.update(temperature_range(temperatures, (self.floor, self.ceiling)))
         return {**history, "guard_gain": gain, "guard_error": error, "guard_kept": gain > error}
 
     def _cross_validated_gain(self, logits: Array, labels: Labels) -> tuple[float, float]:

@@ -107,9 +107,28 @@ class TrainedNetwork(nn.Module):
         ------
         DataError : a file cannot be read or decoded, or has another size and is not scaled.
         """
-        images = np.empty((len(paths), *self.image_shape), np.uint8)
+        images, scaling = np.empty((len(paths), *self.image_shape), np.uint8), self.scaling
         for position, path in enumerate(paths):
-            images[position] = self._read(Path(path))
+            try:
+                content = Path(path).read_bytes()
+            except OSError as error:
+                raise DataError(
+                    f"{path} cannot be read ({error.strerror}); correct the path."
+                ) from None
+            image = decode(
+                content,
+                scaling.size,
+                scaling.resize,
+                str(path),
+                interpolation=scaling.interpolation,
+            )
+            if image.shape != self.image_shape:
+                sizes = [f"{shape[1]}x{shape[2]}" for shape in (image.shape, self.image_shape)]
+                raise DataError(
+                    f"{path} has {sizes[0]} pixels, but the network was trained on images of "
+                    f"{sizes[1]}; scale it as those were."
+                )
+            images[position] = image
         return torch.from_numpy(images)
 
     def predict(self, paths: Sequence[str | Path]) -> Tensor:
@@ -122,24 +141,6 @@ class TrainedNetwork(nn.Module):
                 images = self.read(paths[start : start + BLOCK])
                 logits.append(self(images.to(self.mean.device)))
         return torch.cat(logits)
-
-    def _read(self, path: Path) -> np.ndarray:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DataError(
-                f"{path} cannot be read ({error.strerror}); correct the path."
-            ) from None
-        scaling = self.scaling
-        image = decode(
-            content, scaling.size, scaling.resize, str(path), interpolation=scaling.interpolation
-        )
-        if image.shape != self.image_shape:
-            raise DataError(
-                f"{path} has {_size(image.shape)} pixels, but the network was trained on images of "
-                f"{_size(self.image_shape)}; scale it as those were."
-            )
-        return image
 
     def _check(self, images: Tensor) -> None:
         """Raise DataError for images of another size, type or range."""
@@ -171,7 +172,3 @@ def scaling_of(manifest: Facts) -> Scaling:
         return Scaling(**encoded)
     options = manifest.get("options", {})
     return Scaling(options.get("image_size"), options.get("resize"))
-
-
-def _size(shape: Sequence[int]) -> str:
-    return f"{shape[1]}x{shape[2]}"

@@ -52,12 +52,7 @@ class CalibratorModule(nn.Module):
         self.register_buffer(
             "lowest", torch.tensor(-IMPOSSIBLE, dtype=torch.float64), persistent=False
         )
-        self._check_tensors()
-
-    def _check_tensors(self) -> None:
-        """Raise ConfigError if the map uses functions of NumPy, which would be constants of a
-        recorded module.
-        """
+        # functions of NumPy would be constants of a recorded module
         abstract = copy.deepcopy(self).to("meta")
         shape = (2,) if self.fitted.binary else (2, self.fitted.n_classes)
         try:
