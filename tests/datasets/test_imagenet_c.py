@@ -10,7 +10,7 @@ from tests.datasets.pictures import colour, plain
 from calgrid.components import registry
 from calgrid.datasets import base, downloads, encoded, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
-from calgrid.datasets.imagenet_c import ImagenetC
+from calgrid.datasets.imagenet_shifts import ImagenetC
 from calgrid.errors import DataError, StateError
 from calgrid.study.datasets import DatasetCatalog
 
@@ -153,7 +153,7 @@ def test_a_damaged_picture_is_named_if_it_stays_encoded(root, monkeypatch, condi
     path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
     path.write_bytes(path.read_bytes()[:-200])
     monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
-    with refuses(DataError, "in", "imagenet_c/fog/5 cannot be decoded"):
+    with refuses(DataError, "'fog/5/n02000003/ILSV", f"in {root / 'imagenet_c'} cannot be decoded"):
         prepared(root)
     assert not (root / "out" / "manifest.json").exists()
 
@@ -175,11 +175,13 @@ def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refus
 def test_a_condition_missing_or_twice_there_is_named(root, monkeypatch, conditions, refuses):
     fewer = {place: conditions[place] for place in conditions if place != ("fog", 5)}
     unpack(root, monkeypatch, fewer, {})
-    with refuses(DataError, "has the images of 'fog/5' in 0 places"):
+    with refuses(DataError, f"0 of {root / 'imagenet_c'} have the images of 'fog/5': each"):
         prepared(root)
     unpack(root, monkeypatch, conditions, {})
     unpack(root, monkeypatch, conditions, {"motion_blur": "blur"})
-    with refuses(DataError, "has the images of 'motion_blur/5' in 2 places"):
+    with refuses(
+        DataError, "same image twice, 'blur/motion_blur/5/n02000001", "and 'motion_blur/5/n02"
+    ):
         prepared(root)
 
 
