@@ -15,9 +15,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calgrid.backbones import build_backbone
-from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.backbones.airbench import Whitening
 from calgrid.backbones.base import HeadDropout
+from calgrid.backbones.small_images import PaddedShortcut
 from calgrid.backbones.trial import check_images
 from calgrid.components.registry import describe, descriptions
 from calgrid.errors import ConfigError

@@ -10,9 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calgrid.backbones._resnet import FourLevelResNet, ThreeLevelResNet
 from calgrid.backbones.focal_calibration import load_checkpoint
-from calgrid.backbones.small_images import DenseNet121, SmallImageDenseNet
+from calgrid.backbones.small_images import (
+    DenseNet121,
+    FourLevelResNet,
+    SmallImageDenseNet,
+    ThreeLevelResNet,
+)
 from calgrid.errors import DataError
 
 CLASSES = 5
