@@ -13,7 +13,7 @@ import pytest
 from tests.datasets.archives import expect, write_tar
 
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets._archives import read_members, unpickle_arrays
+from calgrid.datasets._archives import each_member, unpickle_arrays
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.errors import DataError
@@ -226,7 +226,7 @@ def test_a_member_that_is_no_regular_file_is_refused(tmp_path, kind):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.addfile(special(kind))
     with pytest.raises(DataError, match=r"'wanted' in .*a.tar is not a regular file"):
-        read_members(tmp_path / "a.tar", {"wanted": 100})
+        dict(each_member(tmp_path / "a.tar", {"wanted": 100}))
 
 
 def test_members_outside_the_folder_are_never_written(tmp_path):
@@ -234,6 +234,6 @@ def test_members_outside_the_folder_are_never_written(tmp_path):
     inside.mkdir()
     names = ("../outside", "/tmp/outside-of-all", "wanted", "a/../../outside")
     path = write_tar(inside / "a.tar.gz", {name: name.encode() for name in names})
-    assert read_members(path, {"wanted": 100}) == {"wanted": b"wanted"}
+    assert dict(each_member(path, {"wanted": 100})) == {"wanted": b"wanted"}
     assert [each.name for each in tmp_path.iterdir()] == ["inside"]
     assert [each.name for each in inside.iterdir()] == ["a.tar.gz"]

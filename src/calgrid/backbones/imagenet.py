@@ -52,9 +52,8 @@ class TorchvisionBackbone(Backbone):
     def __init__(self, num_classes: int, pretrained: bool = False) -> None:
         network = getattr(torchvision.models, self.model)(num_classes=num_classes)
         if pretrained:
-            load_published(
-                network, read_weights(self.weights_file(), weights_folder()), num_classes
-            )
+            path = download(self.weights_file(), weights_folder())
+            load_published(network, path, num_classes)
         stages, pool, head = take_apart(network)
         super().__init__(stages, pool, head.in_features, num_classes, head)
         self.keep_names(network.state_dict(keep_vars=True))
@@ -79,31 +78,25 @@ def weights_folder() -> Path:
     return Path(torch.hub.get_dir(), "checkpoints")
 
 
-def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a published file, after downloading it if it is not in the folder.
+def load_published(network: Any, path: Path, num_classes: int) -> None:
+    """Load a file of published weights; a head for another number of classes stays random.
 
     Raises
     ------
-    DataError : it is not there and cannot be downloaded, or it is not the published file.
+    DataError : the file cannot be read, or does not fit the network.
     """
-    path = download(file, folder)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        theirs = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of the right checksum that this torch cannot read
         raise DataError(
             f"The weights in {path} cannot be read ({type(error).__name__}); update torch."
         ) from error
-    return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
-
-
-def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> None:
-    """Load published weights; a head for another number of classes stays random."""
-    head = next(name for name, module in network.named_modules() if module is head_of(network))
+    state = {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in theirs.items()}
     if num_classes != PUBLISHED_CLASSES:
-        initial = network.state_dict()
-        state = dict(state)
-        for name in (f"{head}.weight", f"{head}.bias"):
-            state[name] = initial[name]
+        head = head_of(network)
+        for name, tensor in network.state_dict(keep_vars=True).items():
+            if tensor is head.weight or tensor is head.bias:
+                state[name] = tensor
     try:
         network.load_state_dict(state)
     except RuntimeError as error:

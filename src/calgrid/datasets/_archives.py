@@ -42,11 +42,6 @@ Member = tuple[str, int | None, Callable[[], bytes]]
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
 
 
-def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
-    """Read members of an archive into memory; see :func:`each_member`."""
-    return dict(each_member(archive, limits))
-
-
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read members of a zip or (compressed) tar archive in the archive's order.
 
@@ -213,9 +208,18 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         plain array.
     """
     wanted = set(names)
-    if archive.is_dir():
-        return {name: _map_file(archive / name) for name in wanted}
     arrays: dict[str, NDArray[Any]] = {}
+    if archive.is_dir():
+        for name in wanted:
+            path = archive / name
+            try:
+                with path.open("rb") as file:
+                    arrays[name] = _mapped(file, 0, path.stat().st_size, str(path))
+            except OSError as error:
+                raise DataError(
+                    f"{path} cannot be read ({error.strerror}); complete its folder."
+                ) from None
+        return arrays
     with (
         _intact(f"The archive {archive}"),
         tarfile.open(archive, "r:") as tar,
@@ -236,14 +240,6 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     if missing:
         raise DataError(f"The archive {archive} has no member '{missing[0]}'; replace it.")
     return arrays
-
-
-def _map_file(path: Path) -> NDArray[Any]:
-    try:
-        with path.open("rb") as file:
-            return _mapped(file, 0, path.stat().st_size, str(path))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); complete its folder.") from None
 
 
 def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:

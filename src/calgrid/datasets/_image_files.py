@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
-from calgrid.components.options import Options
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
 from calgrid.datasets.base import Dataset, Draw, ImageSplit, chunked, scratch_array
@@ -81,30 +80,6 @@ class Source(ABC):
     @abstractmethod
     def files(self) -> list[SourceRecord]:
         """Sizes and SHA-256 of the files, for the manifest."""
-
-
-class Damaged:
-    """Errors of single images, which one message names."""
-
-    def __init__(self) -> None:
-        self.errors: dict[str, DataError] = {}
-
-    def add(self, where: str, error: DataError) -> None:
-        """Note the error of an image; raise DataError at the last that the message names."""
-        self.errors[where] = error
-        if len(self.errors) == MOST_DAMAGED:
-            raise self.error()
-
-    def error(self) -> DataError:
-        """The error of one image, or one that names all images."""
-        first = next(iter(self.errors.values()))
-        number = len(self.errors)
-        if number == 1:
-            return first
-        least = "At least " if number == MOST_DAMAGED else ""
-        return DataError(
-            f"{least}{number} images cannot be used ({', '.join(self.errors)}): {first}"
-        )
 
 
 class ImageFiles(Dataset):
@@ -170,7 +145,6 @@ class ImageFiles(Dataset):
         """Open the files of one split; ``train`` is the source of the training split when another
         one is opened. Classes are in the order of :meth:`known_classes`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define open().")
 
     def known_classes(self, train: Source | None) -> tuple[str, ...] | None:
         """Names of the classes by the option, or else of the training split; None if unknown."""
@@ -180,7 +154,7 @@ class ImageFiles(Dataset):
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
         sources, training_rows = self.plan(data_root)
         splits = {}
-        damaged = Damaged()
+        damaged: dict[str, DataError] = {}
         offset = 0  # rows are numbered through all files, so that rows of different files differ
         for opened, source in sources.items():
             rows = training_rows if opened == "train" else {opened: np.arange(len(source.labels))}
@@ -188,9 +162,20 @@ class ImageFiles(Dataset):
                 images = self._images(role, source, chosen, damaged)
                 splits[role] = ImageSplit(images, source.labels[chosen], chosen + offset)
             offset += len(source.labels)
-        if damaged.errors:
-            raise damaged.error()
-        self.facts = self._facts(splits["train"].images, sources)
+        if damaged:
+            raise _of_all(damaged)
+        images, classes = splits["train"].images, sources["train"].classes
+        mean, std = self.mean, self.std
+        if mean is None:
+            mean, std = channel_statistics(images)
+        facts = {
+            "n_classes": self.n_classes,
+            "image_shape": images.shape[1:],
+            "mean": mean,
+            "std": std,
+            "sources": [file for source in sources.values() for file in source.files()],
+        }
+        self.facts = facts if classes is None else {**facts, "classes": list(classes)}
         return {role: splits[role] for role in ("train", "val", "test")}
 
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
@@ -245,9 +230,11 @@ class ImageFiles(Dataset):
         order = stratified_order(labels[rows], self.split_seed)
         return rows[np.sort(order[:count])]
 
-    def _images(self, role: str, source: Source, rows: Rows, damaged: Damaged) -> NDArray[np.uint8]:
+    def _images(
+        self, role: str, source: Source, rows: Rows, damaged: dict[str, DataError]
+    ) -> NDArray[np.uint8]:
         """Return the images at ``rows``, encoded or as an array on disk; errors of single images of
-        the array go to ``damaged``.
+        the array go to ``damaged``, by the name of the image.
         """
         if not len(rows):
             raise DataError(f"The split '{role}' has no images; correct its files or sizes.")
@@ -264,7 +251,7 @@ class ImageFiles(Dataset):
         pictures = in_threads(self._decode, source.read(rows), self.threads)
         for row, (where, picture) in enumerate(counted(pictures, len(rows), role)):
             if isinstance(picture, DataError):
-                damaged.add(where, picture)
+                _add(damaged, where, picture)
             elif picture.shape != shape[1:]:
                 raise DataError(
                     f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, the images before "
@@ -274,13 +261,13 @@ class ImageFiles(Dataset):
                 array[row] = picture
         return array
 
-    def _shape(self, source: Source, rows: Rows, damaged: Damaged) -> tuple[int, ...]:
+    def _shape(self, source: Source, rows: Rows, damaged: dict[str, DataError]) -> tuple[int, ...]:
         """Shape of the first image that can be decoded."""
         for where, picture in map(self._decode, source.read(rows)):
             if not isinstance(picture, DataError):
                 return picture.shape
-            damaged.add(where, picture)
-        raise damaged.error()
+            _add(damaged, where, picture)
+        raise _of_all(damaged)
 
     def _decode(self, image: NamedImage) -> tuple[str, NDArray[np.uint8] | DataError]:
         where, content = image
@@ -289,19 +276,21 @@ class ImageFiles(Dataset):
         except DataError as error:
             return where, error
 
-    def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> Options:
-        mean, std = self.mean, self.std
-        if mean is None:
-            mean, std = channel_statistics(images)
-        facts = {
-            "n_classes": self.n_classes,
-            "image_shape": images.shape[1:],
-            "mean": mean,
-            "std": std,
-            "sources": [file for source in sources.values() for file in source.files()],
-        }
-        classes = sources["train"].classes
-        return facts if classes is None else {**facts, "classes": list(classes)}
+
+def _add(damaged: dict[str, DataError], where: str, error: DataError) -> None:
+    """Note the error of an image; raise DataError at the last that one message names."""
+    damaged[where] = error
+    if len(damaged) == MOST_DAMAGED:
+        raise _of_all(damaged)
+
+
+def _of_all(damaged: Mapping[str, DataError]) -> DataError:
+    """The error of one image, or one that names all images."""
+    first, number = next(iter(damaged.values())), len(damaged)
+    if number == 1:
+        return first
+    least = "At least " if number == MOST_DAMAGED else ""
+    return DataError(f"{least}{number} images cannot be used ({', '.join(damaged)}): {first}")
 
 
 def as_list(paths: str | list[str]) -> list[str]:

@@ -85,7 +85,6 @@ class PictureArchive(Dataset):
     @abstractmethod
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the images that were published for training, and those for testing."""
-        raise NotImplementedError(f"{type(self).__name__} must define listed().")
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""

@@ -61,9 +61,17 @@ def decode(
     if size is not None and stretch:
         rgb = rgb.resize((size, size), FILTERS[interpolation])
     elif size is not None:
-        rgb = _scaled(rgb, resize or size, where, interpolation)
-        left = round((rgb.width - size) / 2.0)
-        top = round((rgb.height - size) / 2.0)
+        shorter, before = resize or size, min(rgb.size)
+        width = max(shorter, int(rgb.width * shorter / before))
+        height = max(shorter, int(rgb.height * shorter / before))
+        if width * height > MAX_PIXELS:
+            raise DataError(
+                f"{where} has {rgb.width} x {rgb.height} pixels, which would be scaled to "
+                f"{width} x {height}; crop it, or choose a smaller size."
+            )
+        rgb = rgb.resize((width, height), FILTERS[interpolation])
+        left = round((width - size) / 2.0)
+        top = round((height - size) / 2.0)
         rgb = rgb.crop((left, top, left + size, top + size))
     return np.asarray(rgb).transpose(2, 0, 1)
 
@@ -136,23 +144,6 @@ def _opened(content: bytes, where: str) -> Image.Image:
             f"{where} has more than 8 bits per channel (mode {picture.mode}); convert it to 8 bits."
         )
     return picture.convert("RGB")
-
-
-def _scaled(
-    picture: Image.Image, shorter: int, where: str, interpolation: Interpolation
-) -> Image.Image:
-    """Scale an image in proportion until its shorter side has ``shorter`` pixels."""
-    before = min(picture.size)
-    if before == shorter:
-        return picture
-    width = max(shorter, int(picture.width * shorter / before))
-    height = max(shorter, int(picture.height * shorter / before))
-    if width * height > MAX_PIXELS:
-        raise DataError(
-            f"{where} has {picture.width} x {picture.height} pixels, which would be scaled to "
-            f"{width} x {height}; crop it, or choose a smaller size."
-        )
-    return picture.resize((width, height), FILTERS[interpolation])
 
 
 def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:

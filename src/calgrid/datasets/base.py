@@ -136,7 +136,6 @@ class Dataset(Images):
         data_root : folder with the downloaded source files; unused by data sets that are part of a
             library.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define build().")
 
 
 class ShiftFamily(Images):
@@ -156,7 +155,6 @@ class ShiftFamily(Images):
         data_root : folder with the downloaded source files; unused by families that are computed.
         base : splits of the data set that the family belongs to.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define build().")
 
 
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uint8]:

@@ -37,7 +37,7 @@ import numpy as np
 
 from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets._archives import map_arrays, read_members, unpickle_arrays
+from calgrid.datasets._archives import each_member, map_arrays, unpickle_arrays
 from calgrid.datasets._shifts import STANDARD_SHIFTS
 from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily
@@ -86,7 +86,7 @@ class Cifar(Dataset):
         if data_root is None or not archive.is_file() or not tarfile.is_tarfile(archive):
             folder, _, _ = next(iter(self.members)).partition("/")
             archive = unpacked_or_download(file, data_root, folder)
-        contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
+        contents = dict(each_member(archive, dict.fromkeys(self.members, LIMIT)))
         batches = []
         for name, md5 in self.members.items():
             if hashlib.md5(contents[name], usedforsecurity=False).hexdigest() != md5:

@@ -76,7 +76,13 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     note = folder / f"{file['name']}.sha256"
     pinned = not _checksum(file)[0]
     if pinned and note.is_file():
-        file = {**file, "sha256": _recorded(note, path)}
+        sha256, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
+        if not re.fullmatch("[0-9a-f]{64}", sha256):
+            raise DataError(
+                f"{note} does not begin with a SHA-256; restore it, or remove it to trust {path} "
+                "as it is now."
+            )
+        file = {**file, "sha256": sha256}
         if path.exists():
             if difference := _difference(path, file):
                 raise DataError(
@@ -93,17 +99,6 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     if pinned and not note.is_file() and os.access(folder, os.W_OK):
         write_text(note, f"{sha256_of(path)}  {path.name}\n")
     return path
-
-
-def _recorded(note: Path, path: Path) -> str:
-    """SHA-256 of a file at its first use."""
-    sha256, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise DataError(
-            f"{note} does not begin with a SHA-256; restore it, or remove it to trust {path} as it "
-            "is now."
-        )
-    return sha256
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
@@ -137,21 +132,19 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
 def published(file: PublishedFile) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
-    algorithm, digits = _checksum(file)
-    checksum = f"{algorithm} {_shown(algorithm, digits)}" if algorithm else "no published checksum"
+    algorithm, _, shown = _checksum(file)
+    checksum = f"{algorithm} {shown}" if algorithm else "no published checksum"
     return f"{file['name']}{size} ({checksum}) from {file['url']}"
 
 
-def _checksum(file: PublishedFile) -> tuple[str, str]:
-    """Algorithm and digits of the published checksum; empty if there is none."""
+def _checksum(file: PublishedFile) -> tuple[str, str, str]:
+    """Algorithm and digits of the published checksum, and the digits for messages; empty if there
+    is none.
+    """
     if "sha256" in file:
-        return "sha256", file["sha256"]
-    return ("md5", file["md5"]) if "md5" in file else ("", "")
-
-
-def _shown(algorithm: str, digits: str) -> str:
-    shortened = algorithm == "sha256" and len(digits) < SHA256_DIGITS
-    return f"{digits}..." if shortened else digits
+        digits = file["sha256"]
+        return "sha256", digits, digits if len(digits) == SHA256_DIGITS else f"{digits}..."
+    return ("md5", file["md5"], file["md5"]) if "md5" in file else ("", "", "")
 
 
 def _difference(path: Path, file: PublishedFile) -> str:
@@ -161,14 +154,14 @@ def _difference(path: Path, file: PublishedFile) -> str:
     size = path.stat().st_size
     if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
-    algorithm, digits = _checksum(file)
+    algorithm, digits, shown = _checksum(file)
     if not algorithm:
         return ""
     with path.open("rb") as stream:
         actual = hashlib.file_digest(stream, algorithm).hexdigest()
     if actual.startswith(digits):
         return ""
-    return f"{algorithm} {actual} instead of {_shown(algorithm, digits)}"
+    return f"{algorithm} {actual} instead of {shown}"
 
 
 def _fetch(file: PublishedFile, path: Path) -> None:

@@ -5,10 +5,9 @@ split is therefore stored as one file with the concatenated image files, and an 
 offsets.
 """
 
-import functools
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ class EncodedImages:
         threads: int = 1,
         kept: bool = False,
     ) -> None:
-        self._source, self.shape, self.scaling = source, shape, scaling
+        self.source, self.shape, self.scaling = source, shape, scaling
         self._threads, self.kept = threads, kept
 
     def __len__(self) -> int:
@@ -102,7 +101,17 @@ class EncodedImages:
 
         See :func:`calgrid.datasets._pictures.decode_part`. A part depends on ``seed`` and its row.
         """
-        return self._each(functools.partial(self._part, seed), rows)
+
+        def part(row: int) -> NDArray[np.uint8]:
+            return decode_part(
+                self.source.read(row),
+                (self.shape[2], self.shape[3]),
+                self.source.name(row),
+                np.random.default_rng((seed, row)),
+                self.scaling.interpolation,
+            )
+
+        return self._each(part, rows)
 
     def _each(
         self, read: Callable[[int], NDArray[np.uint8]], rows: NDArray[np.integer]
@@ -116,10 +125,10 @@ class EncodedImages:
         return self[:]
 
     def _decode(self, row: int) -> NDArray[np.uint8]:
-        where = self._source.name(row)
+        where = self.source.name(row)
         scaling = self.scaling
         picture = decode(
-            self._source.read(row),
+            self.source.read(row),
             scaling.size,
             scaling.resize,
             where,
@@ -132,24 +141,6 @@ class EncodedImages:
                 f"{self.shape[2]}x{self.shape[3]}; give image_size."
             )
         return picture
-
-    def _part(self, seed: int, row: int) -> NDArray[np.uint8]:
-        return decode_part(
-            self._source.read(row),
-            (self.shape[2], self.shape[3]),
-            self._source.name(row),
-            np.random.default_rng((seed, row)),
-            self.scaling.interpolation,
-        )
-
-    def contents(self) -> Iterator[bytes]:
-        """Encoded images in order."""
-        return map(self._source.read, range(len(self)))
-
-    @property
-    def encoded_bytes(self) -> int:
-        """Bytes of all encoded images."""
-        return self._source.n_bytes
 
 
 def is_large(shape: Sequence[int]) -> bool:
@@ -168,7 +159,7 @@ def stays_encoded(parts: Sequence[Any]) -> bool:
     if all(part.kept for part in parts):
         return True
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
-    n_bytes = sum(part.encoded_bytes for part in parts)
+    n_bytes = sum(part.source.n_bytes for part in parts)
     return is_large(shape) and n_bytes <= math.prod(shape)
 
 

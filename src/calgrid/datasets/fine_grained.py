@@ -14,7 +14,7 @@ FeDLaS. Grey images get three equal channels.
 from pathlib import Path
 
 from calgrid.components.registry import register
-from calgrid.datasets._archives import LIST_LIMIT, read_members
+from calgrid.datasets._archives import LIST_LIMIT, each_member
 from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
 from calgrid.errors import DataError
 
@@ -59,7 +59,9 @@ class Cub200(StretchedPictures):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the test images; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{BIRDS}/{name}.txt": LIST_LIMIT for name in BIRD_LISTS})
+        lists = dict(
+            each_member(archive, {f"{BIRDS}/{name}.txt": LIST_LIMIT for name in BIRD_LISTS})
+        )
         classes, images, labels, parts = (
             dict(_pairs(lists[f"{BIRDS}/{name}.txt"])) for name in BIRD_LISTS
         )
@@ -104,9 +106,8 @@ class FgvcAircraft(StretchedPictures):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the ``trainval`` and the test images; see :class:`PictureArchive`."""
-        lists = read_members(
-            archive, {f"{PLANES}/{name}.txt": LIST_LIMIT for name in ("variants", *PLANE_LISTS)}
-        )
+        names = [f"{PLANES}/{name}.txt" for name in ("variants", *PLANE_LISTS)]
+        lists = dict(each_member(archive, dict.fromkeys(names, LIST_LIMIT)))
         variants = lists[f"{PLANES}/variants.txt"].decode("utf-8").splitlines()
         names = [line.strip() for line in variants]
         parts = []

@@ -10,7 +10,7 @@ their classes where these and the data set have names.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,33 +246,35 @@ def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage
     """Encoded images at ascending rows of one file; row groups without such rows are not read."""
     with _opened(path) as file:
         name = _column(file, path, column, IMAGE_COLUMNS, "image_column")
-        leaf = _leaf(file, name, path)
+        kind = file.schema_arrow.field(name).type
+        leaf = name
+        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+            leaf = f"{name}.bytes"
+        elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            raise DataError(
+                f"The column '{name}' of {path} must have bytes or structs with a field 'bytes', "
+                f"but is {kind}."
+            )
         start = 0
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows
-            inside = rows[(start <= rows) & (rows < stop)]
-            if len(inside):
-                contents = _contents(file, leaf, group, inside - start)
-                for row, content in zip(inside, contents, strict=True):
+            batches: Iterable[pa.RecordBatch] = ()
+            if ((start <= rows) & (rows < stop)).any():
+                batches = file.iter_batches(BATCH, row_groups=[group], columns=[leaf])
+            for batch in batches:
+                values = batch.column(0)
+                if leaf != name:
+                    values = values.field("bytes")
+                for row in rows[(start <= rows) & (rows < start + len(values))]:
+                    content = values[int(row) - start].as_py()
                     if content is None:
                         raise DataError(
                             f"{path}: {row_at(row)} has no image bytes in '{name}'; write the "
                             "images into the file."
                         )
                     yield f"{path}: {row_at(row)}", content
+                start += len(values)
             start = stop
-
-
-def _contents(file: pq.ParquetFile, leaf: str, group: int, rows: Rows) -> Iterator[bytes | None]:
-    """Values at ascending rows of a row group, read in batches."""
-    start = 0
-    for batch in file.iter_batches(BATCH, row_groups=[group], columns=[leaf]):
-        values = batch.column(0)
-        if pa.types.is_struct(values.type):
-            values = values.field("bytes")
-        for row in rows[(start <= rows) & (rows < start + len(values))]:
-            yield values[int(row) - start].as_py()
-        start += len(values)
 
 
 @contextlib.contextmanager
@@ -304,17 +306,4 @@ def _column(
     wanted = " or ".join(f"'{name}'" for name in names)
     raise DataError(
         f"{path} {problem} {wanted} (it has {', '.join(columns)}); give its name as {option}."
-    )
-
-
-def _leaf(file: pq.ParquetFile, name: str, path: Path) -> str:
-    """Column to read: the bytes of the structs of an image column, or the column itself."""
-    kind = file.schema_arrow.field(name).type
-    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        return f"{name}.bytes"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return name
-    raise DataError(
-        f"The column '{name}' of {path} must have bytes or structs with a field 'bytes', but is "
-        f"{kind}."
     )

@@ -49,7 +49,7 @@ from scipy.io.matlab import MatReadError
 
 from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets._archives import LIST_LIMIT, Archive, open_archive, read_members
+from calgrid.datasets._archives import LIST_LIMIT, Archive, each_member, open_archive
 from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
@@ -322,7 +322,7 @@ def unpacked(data_root: Path | None, names: Sequence[str], n_classes: int) -> Pi
 
 def _labels(devkit: Path) -> list[str]:
     """Return the WordNet ids of the validation images in the order of their numbers."""
-    members = read_members(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT})
+    members = dict(each_member(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT}))
     try:
         table: Any = scipy.io.loadmat(io.BytesIO(members[META]), squeeze_me=True)["synsets"]
         wnid = {

@@ -92,18 +92,16 @@ class LongTailed(Dataset):
         for name, drawn in draw_val(labels[order], self.drawn_val).items():
             chosen = order[drawn]
             if name in self.thinned:
-                chosen = chosen[self._kept(labels[chosen], name)]
+                # NumPy's legacy shuffle, whose stream never changes
+                seed = self.drawn_val["split_seed"]
+                shuffled = np.random.RandomState(seed).permutation(len(chosen))
+                classes = labels[chosen[shuffled]]
+                kept = []
+                for number, count in enumerate(self.counts(name)):
+                    kept.append(shuffled[classes == number][:count])
+                chosen = chosen[np.sort(np.concatenate(kept))]
             splits[name] = ImageSplit(images[chosen], labels[chosen], rows[chosen])
         return splits
-
-    def _kept(self, labels: NDArray[np.int64], split: str) -> NDArray[np.int64]:
-        """Ascending places of the images of a split that are kept, by its labels (N,)."""
-        # NumPy's legacy shuffle, whose stream never changes
-        shuffled = np.random.RandomState(self.drawn_val["split_seed"]).permutation(len(labels))
-        kept = []
-        for number, count in enumerate(self.counts(split)):
-            kept.append(shuffled[labels[shuffled] == number][:count])
-        return np.sort(np.concatenate(kept))
 
 
 @register(

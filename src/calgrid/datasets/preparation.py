@@ -97,7 +97,7 @@ def prepare(
     path = folder / MANIFEST
     path.unlink(missing_ok=True)
     files: dict[str, FileFacts] = {}
-    manifest = _describe(entry, base, component.facts, configured)
+    manifest = _describe(entry, base, configured)
     if val_seed is not None:
         manifest["val_seed"] = val_seed
     if duplicates:
@@ -153,10 +153,9 @@ def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def _open_base(entry: Description, base_dir: Path | str | None) -> Prepared | None:
-    role = entry.info["role"]
     if base_dir is None:
         return None
-    if role == "dataset":
+    if entry.info["role"] == "dataset":
         raise ConfigError(f"Data set '{entry.id}' has no base data set; remove base_dir.")
     base = open_prepared(base_dir)
     if base.id != entry.info.get("base", base.id):
@@ -280,10 +279,9 @@ def _where(
 def _describe(
     entry: Description,
     base: Prepared | None,
-    built: Options,
     configured: ConfiguredData | None,
 ) -> dict[str, object]:
-    """Return the facts of the manifest beside its arrays; ``built`` are those of the component."""
+    """Return the facts of the manifest beside its arrays."""
     normalisation: Options = entry.info
     if entry.info["role"] != "dataset":
         normalisation = {} if base is None else base.manifest
@@ -297,12 +295,9 @@ def _describe(
         "mean": normalisation.get("mean"),
         "std": normalisation.get("std"),
     }
-    for name in ("repeats", "warning"):
+    for name in ("repeats", "warning", "sources", "classes"):
         if name in entry.info:
             manifest[name] = entry.info[name]
-    for name in ("sources", "classes"):
-        if name in built:
-            manifest[name] = built[name]
     if configured is not None:
         manifest["kind"] = configured["kind"]
         manifest["options"] = configured["options"]
@@ -365,7 +360,7 @@ def _write_encoded(
     sha256 = hashlib.sha256()
     with encoded.open("wb") as file:
         for part in parts:
-            for content in part.contents():
+            for content in map(part.source.read, range(len(part))):
                 sha256.update(content)
                 file.write(content)
                 offsets.append(offsets[-1] + len(content))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from calgrid.components.registry import register
-from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
+from calgrid.datasets._archives import LIST_LIMIT, each_member, open_archive
 from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
 
 ROOT = "tiny-imagenet-200"
@@ -68,7 +68,9 @@ class TinyImagenet(PictureArchive):
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the validation images; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
+        lists = dict(
+            each_member(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
+        )
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
         paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).sizes)
         rows = sorted(
