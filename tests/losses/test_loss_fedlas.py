@@ -115,7 +115,7 @@ class TestIndicator:
         for gate, sign in (("positive", 1), ("negative", -1)):
             loss = build(indicator="const", gate=gate, alpha=0.05, beta=4.0)
             expected = torch.full((N,), 0.1 / (1 + math.exp(-4 * sign)))
-            torch.testing.assert_close(loss.modulate(logits, features).smoothing, expected)
+            torch.testing.assert_close(loss.modulate(logits, features)["smoothing"], expected)
 
     def test_random_indicator_is_standard_normal_and_fresh_in_each_step(self):
         indicator = build(indicator="random").indicator
@@ -161,7 +161,7 @@ class TestGate:
         torch.nn.init.zeros_(loss.gate.mlp[2].bias)
         logits, _, features = batch_with_features()
         torch.testing.assert_close(
-            loss.modulate(logits, features).smoothing, torch.full((N,), 0.05)
+            loss.modulate(logits, features)["smoothing"], torch.full((N,), 0.05)
         )
 
     @pytest.mark.parametrize("name", VARIANTS)
@@ -193,7 +193,7 @@ class TestGate:
         inputs = logits.clone().requires_grad_()
         features = features.requires_grad_()
         loss(inputs, labels, features).backward()
-        amount = loss.eval().modulate(logits, features).smoothing.detach()
+        amount = loss.eval().modulate(logits, features)["smoothing"].detach()
         fixed = logits.clone().requires_grad_()
         ce = F.cross_entropy(fixed, labels, reduction="none")
         (

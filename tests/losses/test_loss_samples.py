@@ -124,9 +124,9 @@ class TestRecord:
         assert torch.equal(table["correct"], (logits.argmax(1) == labels)[order])
         torch.testing.assert_close(table["confidence"], logits.softmax(1).amax(1)[order])
         torch.testing.assert_close(table["norm"], features.abs().sum(1)[order])
-        torch.testing.assert_close(table["nci"], modulation.nci[order])
-        assert torch.equal(table["gate"], modulation.gate[order].to(torch.int8))
-        torch.testing.assert_close(table["smoothing"], modulation.smoothing.detach()[order])
+        torch.testing.assert_close(table["nci"], modulation["nci"][order])
+        assert torch.equal(table["gate"], modulation["gate"][order].to(torch.int8))
+        torch.testing.assert_close(table["smoothing"], modulation["smoothing"].detach()[order])
         assert " ".join(table) == "index label correct confidence norm nci gate smoothing"
 
     def test_the_last_pass_of_a_sample_in_the_epoch_counts(self, name):

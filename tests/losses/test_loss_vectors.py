@@ -121,7 +121,7 @@ def test_fedlas_matches_the_reference(name, options, value, gradient, logits, la
 def test_fedlas_intermediate_values_match_the_reference(logits, features):
     loss = build_loss("fedlas_ls", 4, alpha=0.05, beta=4.0, momentum=0.5)
     loss.gate = GivenGate(1.0, -1.0, 1.0, -1.0)
-    amounts = loss.modulate(logits, features).smoothing
+    amounts = loss.modulate(logits, features)["smoothing"]
     assert loss.indicator.mean.item() == _close(20.0)
     assert loss.indicator.std.item() == pytest.approx(54.16333, abs=1e-5)
     _, gamma = loss.eval().indicator(logits.detach(), features)

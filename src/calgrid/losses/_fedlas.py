@@ -14,7 +14,7 @@ calibrate/losses/fedlas.py):
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -161,17 +161,6 @@ def fixed_gate(psi: float, logits: Tensor) -> Tensor:
     return logits.new_full((len(logits),), psi)
 
 
-class Modulation(NamedTuple):
-    """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi,
-    smoothing a.
-    """
-
-    norm: Tensor
-    nci: Tensor
-    gate: Tensor
-    smoothing: Tensor
-
-
 class FeDLaS(Loss):
     """Loss ``mean((1 - a_i) CE_i + a_i Reg_i)``; a subclass defines the regulariser Reg.
 
@@ -208,7 +197,7 @@ class FeDLaS(Loss):
         super().__init__(num_classes)
         self.strength = strength
         self.beta = beta
-        self.reads_features = indicator == "nci_l1"
+        self.needs = ("features",) if indicator == "nci_l1" else ()
         self.indicator: nn.Module
         if indicator == "const":
             self.indicator = ConstantIndicator()
@@ -223,26 +212,22 @@ class FeDLaS(Loss):
             self.gate = functools.partial(fixed_gate, 1.0 if gate == "positive" else -1.0)
         self.samples = SampleRecord()
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Features, for the norm indicator only."""
-        return ("features",) if self.reads_features else ()
-
     @abstractmethod
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
         """Return Reg (N,) of logits and log-probabilities (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")
 
-    def modulate(self, logits: Tensor, features: Tensor | None) -> Modulation:
-        """Run the three modules on a batch; in training mode the averages of the indicator are
-        updated.
+    def modulate(self, logits: Tensor, features: Tensor | None) -> dict[str, Tensor]:
+        """Run the three modules on a batch; return indicator n (``norm``) and gamma (``nci``),
+        ``gate`` psi and ``smoothing`` a, each (N,). In training mode the averages of the indicator
+        are updated.
         """
         logits = logits.detach()
         with torch.no_grad():
             norm, nci = self.indicator(logits, features)
         gate = self.gate(logits)
         smoothing = 2 * self.strength * (gate * (self.beta * nci)).sigmoid()
-        return Modulation(norm, nci, gate, smoothing)
+        return {"norm": norm, "nci": nci, "gate": gate, "smoothing": smoothing}
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
@@ -258,9 +243,9 @@ class FeDLaS(Loss):
                 label=labels,
                 correct=predicted == labels,
                 confidence=largest.exp(),
-                **modulation._asdict(),
+                **modulation,
             )
-        amount = modulation.smoothing
+        amount = modulation["smoothing"]
         total = ce.lerp(regulariser, amount).mean()  # (1 - a) CE + a Reg
         return total, {
             "ce": ce.detach().mean(),

@@ -110,11 +110,18 @@ class SampleRecord(nn.Module):
         modes = np.zeros(len(self.running.rows), dtype=np.int8)
         modes[table["index"]] = table["gate"] + SEEN
         self.previous.grow(len(modes))
-        before = self.previous.rows.cpu().numpy()
+        before = self.previous.rows.cpu().numpy()[: len(modes)]
+        both = (before > 0) & (modes > 0)
+        nci, correct, confidence = table["nci"], table["correct"], table["confidence"]
         statistics = {
             **smoothing_statistics(table),
-            "flip_rate": flip_rate(before, modes),
-            **indicator_value(table),
+            # of the samples seen in both epochs
+            "flip_rate": float((before != modes)[both].mean()) if both.any() else math.nan,
+            "nci_correct_pearson": pearson(nci, correct),
+            "nci_correct_spearman": spearman(nci, correct),
+            "nci_correct_auroc": auroc(nci, correct),
+            "nci_confidence_pearson": pearson(nci, confidence),
+            "nci_confidence_spearman": spearman(nci, confidence),
         }
         self.running.clear()
         self.previous.rows = torch.from_numpy(modes).to(self.previous.rows.device)
@@ -133,29 +140,4 @@ def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
         "positive_share": float((table["gate"] > 0).mean()),
         "mean_smoothing": float(amounts.mean()),
         **dict(zip(names, np.quantile(amounts, QUANTILES).tolist(), strict=True)),
-    }
-
-
-def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
-    """Share of samples whose mode (S,) changed, among those seen in both epochs; NaN if there are
-    none.
-
-    ``before`` may have more rows than ``now``.
-    """
-    before = before[: len(now)]
-    both = (before > 0) & (now > 0)
-    return float((before != now)[both].mean()) if both.any() else math.nan
-
-
-def indicator_value(table: dict[str, Floats]) -> dict[str, float]:
-    """Association of the indicator with correctness and with the largest probability, over the
-    samples of an epoch.
-    """
-    nci, correct, confidence = table["nci"], table["correct"], table["confidence"]
-    return {
-        "nci_correct_pearson": pearson(nci, correct),
-        "nci_correct_spearman": spearman(nci, correct),
-        "nci_correct_auroc": auroc(nci, correct),
-        "nci_confidence_pearson": pearson(nci, confidence),
-        "nci_confidence_spearman": spearman(nci, confidence),
     }

@@ -46,6 +46,7 @@ class Loss(nn.Module):
     reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, including batch-level
         terms (as in focal_calibration, where MMCE is multiplied by N too).
     last_terms : terms of the last call by name, detached scalars, always means over the batch.
+    needs : inputs that the call requires beside logits and labels.
 
     Raises
     ------
@@ -62,6 +63,7 @@ class Loss(nn.Module):
                 f"loss '{self.id}': num_classes must be at least 2, got {num_classes}."
             )
         self.num_classes = int(num_classes)
+        self.needs: tuple[str, ...] = tuple(self.registered.get("needs", ()))
         self.reduction: Literal["mean", "sum"] = "mean"
         self.last_terms: Terms = {}
         self._labels_seen = False
@@ -70,11 +72,6 @@ class Loss(nn.Module):
     def id(self) -> str:
         """Identifier of the loss: the name of its file."""
         return type(self).__module__.rpartition(".")[2]
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Inputs that the call requires beside logits and labels."""
-        return tuple(self.registered.get("needs", ()))
 
     def forward(
         self,
