@@ -11,8 +11,7 @@ CPU = torch.device("cpu")
 
 
 def training(**changes):
-    usual = {"seed": 1, "epochs": 2, "samples": 40, "num_classes": 10, "augmented": False}
-    usual |= {"device": CPU, "folder": Path("nothing is written here")}
+    usual = {"seed": 1, "epochs": 2, "augmented": False, "folder": Path("nothing is written here")}
     return Training(**{**usual, **changes})
 
 

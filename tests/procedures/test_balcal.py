@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from tests.procedures.cases import training
+from tests.procedures.cases import CPU
 from tests.training.test_trainer import run
 from torch import nn
 from torch.nn import functional as F
@@ -22,7 +23,7 @@ from calgrid.procedures.balcal import (
     map_channels,
     simplex_frame,
 )
-from calgrid.training.data import Batch
+from calgrid.training.data import Batch, DeviceImages
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def balanced(classes=4, **options):
     torch.manual_seed(0)
     procedure = build_procedure("balcal", **options)
     model = procedure.build_model(build_backbone("resnet8", classes), classes)
-    procedure.begin_training(model, training(samples=12, num_classes=classes, augmented=True))
+    split = DeviceImages(np.zeros((12, 3, 8, 8)), np.zeros(12), (0.5,) * 3, (0.5,) * 3, CPU, False)
+    procedure.splits(model, split, split)
     return procedure, model
 
 

@@ -44,7 +44,7 @@ def begun(epochs=40, seed=1, **options):
     torch.manual_seed(0)
     procedure = build_procedure("maccal", **options)
     model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
-    procedure.begin_training(model, training(epochs=epochs, seed=seed, num_classes=CLASSES))
+    procedure.begin_training(model, training(epochs=epochs, seed=seed))
     return procedure, model
 
 

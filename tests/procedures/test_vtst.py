@@ -18,7 +18,7 @@ def second_stage(seed=3, **options):
     torch.manual_seed(2)
     procedure = build_procedure("vtst", **{"hidden": 16, **options})
     model = procedure.build_model(build_backbone("resnet8", 10), 10)
-    procedure.begin_training(model, training(seed=seed, samples=16, augmented=True))
+    procedure.begin_training(model, training(seed=seed, augmented=True))
     return procedure, model
 
 

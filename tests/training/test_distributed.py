@@ -187,7 +187,6 @@ def test_batch_normalisation_is_that_of_all_processes_with_the_same_weights():
 def test_batch_normalisation_of_timm_keeps_its_activation():
     layers = pytest.importorskip("timm.layers")
     network = nn.Sequential(layers.BatchNormAct2d(4))
-    assert distributed.has_batch_norm(network)
     (layer,) = distributed.synchronised(network)
     assert isinstance(layer, nn.SyncBatchNorm)
     assert isinstance(layer.act, nn.ReLU)

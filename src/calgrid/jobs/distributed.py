@@ -21,7 +21,7 @@ from calgrid.storage.specs import TrainSpec
 from calgrid.training import distributed, environment
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.procedure import Procedure
-from calgrid.training.trainer import Trainer
+from calgrid.training.trainer import Trainer, norm_layers
 
 
 def check(spec: TrainSpec, data: Path, device: str) -> None:
@@ -37,7 +37,7 @@ def check(spec: TrainSpec, data: Path, device: str) -> None:
             )
     else:
         network, _ = build_network(spec, open_prepared(data).n_classes)
-        if distributed.has_batch_norm(network):
+        if norm_layers(network):
             raise ConfigError(
                 f"Protocol '{protocol}' trains in {count} processes, and without GPUs PyTorch "
                 f"cannot share the batch normalisation of '{spec['key']['backbone']}' among them; "

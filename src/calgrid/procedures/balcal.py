@@ -17,7 +17,7 @@ from calgrid.errors import ConfigError
 from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import mix, weighted_loss
 from calgrid.training.data import Batch, DeviceImages, Split
-from calgrid.training.procedure import Procedure, Training, Values
+from calgrid.training.procedure import Procedure, Values
 
 #: rows per softmax computation
 CHUNK = 65536
@@ -215,17 +215,16 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
             )
         return BalancedHeads(backbone, num_classes, self.beta)
 
-    def begin_training(self, model: BalancedHeads, training: Training) -> None:
-        """Allocate memory for an epoch's logits of both heads."""
-        shape = (training.samples, training.num_classes)
-        self._linear = torch.full(shape, math.nan, device=training.device)
-        self._simplex = torch.full(shape, math.nan, device=training.device)
-
     def splits(
         self, model: BalancedHeads, train: DeviceImages, val: DeviceImages
     ) -> tuple[Split, Split]:
-        """Store the training labels, needed to solve lambda."""
+        """Store the training labels, needed to solve lambda, and allocate memory for an epoch's
+        logits of both heads.
+        """
         self._labels = train.labels
+        shape = (len(train), model.frame.shape[1])
+        self._linear = torch.full(shape, math.nan, device=train.labels.device)
+        self._simplex = torch.full(shape, math.nan, device=train.labels.device)
         return train, val
 
     def forward_loss(self, model: BalancedHeads, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -1,18 +1,9 @@
 """Means of a network's weights over a training: the checkpoints ``ema`` and ``swa``."""
 
-from typing import TypedDict
-
 import torch
 from torch import nn
 
 from calgrid.training.protocol import TrainingProtocol
-
-
-class AverageState(TypedDict):
-    """State of an average for resuming; see :class:`Average`."""
-
-    count: int
-    mean: dict[str, torch.Tensor]
 
 
 class Average:
@@ -38,15 +29,11 @@ class Average:
         torch._foreach_lerp_(list(self.mean.values()), list(self._tensors.values()), share)
         self.count += 1
 
-    def resume_state(self) -> AverageState:
-        """State for resuming: as many bytes as the network."""
-        return {"count": self.count, "mean": self.mean}
-
-    def load_resume_state(self, state: AverageState) -> None:
-        """Restore the state of :meth:`resume_state`."""
-        self.count = state["count"]
-        for name, mean in state["mean"].items():
-            self.mean[name] = mean.to(self._tensors[name].device)
+    def restore(self, count: int, mean: dict[str, torch.Tensor]) -> None:
+        """Restore ``count`` and ``mean`` of an interrupted training."""
+        self.count = count
+        for name, tensor in mean.items():
+            self.mean[name] = tensor.to(self._tensors[name].device)
 
 
 def first_averaged(protocol: TrainingProtocol) -> int:

@@ -25,7 +25,6 @@ import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from calgrid.backbones.base import Network
@@ -34,7 +33,7 @@ from calgrid.losses.base import Loss
 from calgrid.training.data import Batch
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.procedure import Procedure
-from calgrid.training.trainer import Trainer, TrainingState
+from calgrid.training.trainer import Trainer, TrainingState, norm_layers
 
 #: longest wait of a process for another, which may wait for a lock or write a large file
 PATIENCE = timedelta(days=1)
@@ -187,12 +186,12 @@ class DistributedTrainer(Trainer):
         if dist.get_rank() > 0:
             self.resume_every = float("inf")
         self.model = synchronised(self.model)
-        self._shared = SharedNetwork(self.model, self.loss, self.procedure)
+        self.network = SharedNetwork(self.model, self.loss, self.procedure)
         # their buffers are equal already; the option has another name in newer releases of PyTorch
         known = inspect.signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         options: dict[str, Any] = {name: False}
-        self._parallel = DistributedDataParallel(self._shared, **options)
+        self._parallel = DistributedDataParallel(self.network, **options)
         try:
             position = super().run(stop)
         finally:
@@ -212,24 +211,16 @@ class DistributedTrainer(Trainer):
     def _forward_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self._parallel(batch)
 
-    def _predicted(self, batch: Batch) -> Tensor:
-        return self.procedure.predict(self._shared, batch)[0]
-
     def _save(self) -> None:
         if dist.get_rank() == 0:
             super()._save()
-
-
-def has_batch_norm(network: nn.Module) -> bool:
-    """Whether a network normalises over the batch."""
-    return any(isinstance(module, _BatchNorm) for module in network.modules())
 
 
 def synchronised(network: Network) -> Network:
     """Return a network whose batch normalisation has the statistics of the batches of all
     processes, with the same weights and names.
     """
-    kinds = {type(each).__module__ for each in network.modules() if isinstance(each, _BatchNorm)}
+    kinds = {type(each).__module__ for each in norm_layers(network)}
     if any(kind.startswith("timm.") for kind in kinds):  # layers with an activation of their own
         from timm.layers import convert_sync_batchnorm  # noqa: PLC0415  (an extra)
 

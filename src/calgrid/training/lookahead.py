@@ -47,7 +47,3 @@ class Lookahead:
             decay = self._options.decay * (done / self._steps) ** 3
             torch._foreach_lerp_(means, tensors, 1 - decay)
         torch._foreach_copy_(tensors, means)
-
-    def restore(self, mean: Iterable[torch.Tensor]) -> None:
-        """Restore the running means of an interrupted training."""
-        torch._foreach_copy_(self.mean, list(mean))

@@ -29,17 +29,14 @@ class Training:
     Attributes
     ----------
     seed : seed of the run, from which all random numbers derive by name.
-    epochs : epochs of this stage. samples : size of the training split. num_classes : K.
+    epochs : epochs of this stage.
     augmented : whether the protocol augments the training images.
     folder : of the resume state; what else is written there also lasts until the run is complete.
     """
 
     seed: int
     epochs: int
-    samples: int
-    num_classes: int
     augmented: bool
-    device: torch.device
     folder: Path
 
 

@@ -93,6 +93,7 @@ class Trainer:
         title: str,
     ) -> None:
         self.model = model
+        self.network = model  # for predictions; in several processes, their parts of batches
         self.loss = loss
         self.procedure = procedure
         self.protocol = protocol
@@ -104,10 +105,7 @@ class Trainer:
         changes = protocol.augmentation
         crops = changes.crop_padding, changes.resized_crop, protocol.crop_size
         augmented = any((*crops, changes.flip, changes.randaugment, changes.augmix))
-        facts = Training(
-            seed, protocol.epochs, len(train), loss.num_classes, augmented, self.device, folder
-        )
-        procedure.begin_training(model, facts)
+        procedure.begin_training(model, Training(seed, protocol.epochs, augmented, folder))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
         rows = rows_by_purpose(val.labels.cpu(), protocol.disjoint_validation)
@@ -116,8 +114,9 @@ class Trainer:
             for purpose in (CHOICE, FEEDBACK)
         }
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
+        biases = [layer.bias for layer in norm_layers(model) if layer.affine]
         self.optimizer = build_optimizer(
-            [*self.trained, *loss.parameters()], protocol.optimizer, norm_biases(model)
+            [*self.trained, *loss.parameters()], protocol.optimizer, biases
         )
         self.steps, self.last_batch = epoch_batches(len(train), protocol)
         self.search_rates = procedure.search_rates()
@@ -383,7 +382,7 @@ class Trainer:
             seed_global(self.device, self.seed, "step", self.position.epoch, step)
             batch = self._augmented(index, self.position.epoch, step)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-                self._predicted(batch)
+                self.procedure.predict(self.network, batch)
         self.model.eval()
 
     @torch.no_grad()
@@ -392,12 +391,8 @@ class Trainer:
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             batches = self.val_images.batches(EVALUATION_BATCH, filled=True)
-            logits = [self._predicted(batch) for batch in batches]
+            logits = [self.procedure.predict(self.network, batch)[0] for batch in batches]
         return torch.cat(logits)[: len(self.val_images)].float()
-
-    def _predicted(self, batch: Batch) -> torch.Tensor:
-        """Logits (B, K) of a batch, as for validation."""
-        return self.procedure.predict(self.model, batch)[0]
 
     def states(self) -> States:
         """State of network, loss and procedure for a checkpoint."""
@@ -415,7 +410,7 @@ class Trainer:
             "procedure": dict(self.procedure.resume_state()),
             "optimizer": self.optimizer.state_dict(),
             "lookahead": None if self.lookahead is None else self.lookahead.mean,
-            "averages": {name: each.resume_state() for name, each in self.averages.items()},
+            "averages": {name: (each.count, each.mean) for name, each in self.averages.items()},
         }
         save_resume_state(self.resume_path, state)
 
@@ -429,9 +424,9 @@ class Trainer:
         self.procedure.load_resume_state(state["procedure"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.lookahead is not None:
-            self.lookahead.restore(state["lookahead"])
+            torch._foreach_copy_(self.lookahead.mean, state["lookahead"])
         for name, average in self.averages.items():
-            average.load_resume_state(state["averages"][name])
+            average.restore(*state["averages"][name])
         self.position = TrainingState(**state["position"])
         self.position.sums = {
             name: value.to(self.device) for name, value in self.position.sums.items()
@@ -458,11 +453,6 @@ def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
     evenly = {round(k * (epochs - 1) / max(count - 1, 1)) for k in range(count)}
     drops = schedule.milestones if schedule.name == "step" else ()
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
-
-
-def norm_biases(model: nn.Module) -> list[nn.Parameter]:
-    """Biases of all layers of batch normalisation of a network."""
-    return [layer.bias for layer in norm_layers(model) if layer.affine]
 
 
 def norm_layers(model: nn.Module) -> list[_BatchNorm]:
