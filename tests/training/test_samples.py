@@ -9,6 +9,7 @@ from tests.training.test_trainer import CPU, build, finished, resumed
 from calgrid.jobs import train as stage
 from calgrid.jobs.train import write_outputs
 from calgrid.storage.tables import read_frame
+from calgrid.training import trainer
 from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.trainer import sampled_epochs
 
@@ -17,8 +18,8 @@ COLUMNS = ["epoch", "index", "label", "correct", "confidence", "norm", "nci", "g
 
 def run(spec, prepared, folder, stops=()):
     """Run to the end, stopped after each number of steps in ``stops``, and write the outputs."""
-    trainer, position = finished(resumed(lambda: build(spec, prepared, folder), *stops))
-    write_outputs(folder, spec, trainer, position, CPU)
+    ended, position = finished(resumed(lambda: build(spec, prepared, folder), *stops))
+    write_outputs(folder, spec, ended, position, CPU)
     return position
 
 
@@ -50,48 +51,45 @@ class TestSampledEpochs:
 
 
 class TestFile:
-    def test_has_one_row_a_sample_and_sampled_epoch(self, make_spec, prepared, tmp_path):
-        run(make_spec("fedlas_ls", epochs=14, schedule={"name": "constant"}), prepared, tmp_path)
-        samples = read_frame(tmp_path / "samples.parquet")
-        assert list(samples.columns) == COLUMNS
-        assert samples["epoch"].nunique() == 12
-        assert {0, 13} <= set(samples["epoch"])
-        for _, epoch in samples.groupby("epoch"):
-            assert epoch["index"].tolist() == list(range(40))
-            assert epoch["label"].tolist() == prepared.splits["train"].labels.tolist()
-        assert set(samples["gate"]) <= {-1, 0, 1}
-        assert samples["smoothing"].between(0, 0.1).all()
-        assert (samples["norm"] >= 0).all()
-
-    def test_agrees_with_the_history(self, make_spec, prepared, tmp_path):
-        run(make_spec("fedlas_mbls"), prepared, tmp_path)
+    def test_has_one_row_a_sample_and_sampled_epoch_which_agree_with_the_history(
+        self, make_spec, prepared, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(trainer, "SAMPLED_EPOCHS", 2)
+        run(make_spec("fedlas_mbls", epochs=4), prepared, tmp_path)
         samples, history = (
             read_frame(tmp_path / f"{name}.parquet") for name in ("samples", "history")
         )
+        assert list(samples.columns) == COLUMNS
         by_epoch = samples.groupby("epoch")
-        assert history["train_accuracy"].tolist() == pytest.approx(
+        # the rate falls in epoch 2
+        assert list(by_epoch.groups) == [0, 2, 3]
+        for _, epoch in by_epoch:
+            assert epoch["index"].tolist() == list(range(40))
+            assert epoch["label"].tolist() == prepared.splits["train"].labels.tolist()
+        assert set(samples["gate"]) <= {-1, 0, 1}
+        assert samples["smoothing"].between(0, 0.2).all()
+        assert (samples["norm"] >= 0).all()
+        sampled = history.set_index("epoch").loc[[0, 2, 3]]
+        assert sampled["train_accuracy"].tolist() == pytest.approx(
             by_epoch["correct"].mean().tolist()
         )
-        assert history["mean_smoothing"].tolist() == pytest.approx(
+        assert sampled["mean_smoothing"].tolist() == pytest.approx(
             by_epoch["smoothing"].mean().tolist(), rel=1e-5
         )
         modes = samples.pivot_table(index="index", columns="epoch", values="gate")
-        assert math.isnan(history["flip_rate"][0])
-        assert history["flip_rate"][1] == (modes[1] != modes[0]).mean()
+        assert math.isnan(sampled["flip_rate"][0])
+        assert sampled["flip_rate"][3] == (modes[3] != modes[2]).mean()
         assert (
-            history["positive_share"].tolist()
+            sampled["positive_share"].tolist()
             == by_epoch["gate"].agg(lambda gate: (gate > 0).mean()).tolist()
         )
 
-    @pytest.mark.parametrize(
-        ("options", "stops"), [({}, (3,)), ({}, (2, 2, 1)), ({"indicator": "random"}, (2, 2, 1))]
-    )
-    def test_has_the_same_bytes_after_stops(self, options, stops, make_spec, prepared, tmp_path):
-        """Three steps are an epoch: at its end, and three times in a row within one."""
-        spec = make_spec("fedlas_ls", loss_options=options)
+    def test_has_the_same_bytes_after_stops(self, make_spec, prepared, tmp_path):
+        """Three steps are an epoch: at its end, and twice in a row within the next."""
+        spec = make_spec("fedlas_ls", loss_options={"indicator": "random"})
         run(spec, prepared, tmp_path / "whole")
-        position = run(spec, prepared, tmp_path / "broken", stops)
-        assert position.interruptions == len(stops)
+        position = run(spec, prepared, tmp_path / "broken", (3, 1, 1))
+        assert position.interruptions == 3
         for name in ("samples.parquet", "history.parquet", "model.safetensors"):
             assert (tmp_path / "whole" / name).read_bytes() == (
                 tmp_path / "broken" / name
@@ -108,17 +106,17 @@ class TestStage:
     def test_publishes_the_file_of_a_method_and_removes_older_ones(
         self, train, make_spec, tmp_path
     ):
-        train(make_spec("fedlas_ls"))
+        train(make_spec("fedlas_ls", epochs=1))
         assert (tmp_path / "run" / "samples.parquet").is_file()
-        train(make_spec("ce"))
+        train(make_spec("ce", epochs=1))
         assert sorted(
             path.name for path in (tmp_path / "run").iterdir() if path.is_file()
         ) == sorted([*stage.OUTPUTS, "train.json"])
 
 
 def test_history_of_correct_counts_covers_the_training_split(make_spec, prepared, tmp_path):
-    trainer, position = finished(build(make_spec("crl"), prepared, tmp_path))
+    ended, position = finished(build(make_spec("crl"), prepared, tmp_path))
     right = sum(row["train_accuracy"] for row in position.history) * 40
-    assert trainer.loss.counts.rows.shape == (40,)
-    assert int(trainer.loss.counts.rows.sum()) == round(right)
-    assert trainer.loss.max_count.item() == 3
+    assert ended.loss.counts.rows.shape == (40,)
+    assert int(ended.loss.counts.rows.sum()) == round(right)
+    assert ended.loss.max_count.item() == 3
