@@ -5,8 +5,6 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from calgrid.components import registry
@@ -76,17 +74,16 @@ class TestEveryLoss:
         assert torch.isfinite(total)
         assert torch.isfinite(grad).all()
 
-    @settings(deadline=None, max_examples=8)
-    @given(seed=st.integers(0, 10_000), n=st.integers(2, 20), scale=st.floats(0.1, 30.0))
-    def test_does_not_depend_on_the_order_of_the_batch(self, name, seed, n, scale):
-        batch = make_batch(seed, n, scale=scale)
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-        total, grad = gradient(build(name), batch)
-        shuffled, shuffled_grad = gradient(
-            build(name), {key: value[order] for key, value in batch.items()}
-        )
-        torch.testing.assert_close(shuffled, total, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(shuffled_grad, grad[order], rtol=1e-3, atol=1e-5)
+    def test_does_not_depend_on_the_order_of_the_batch(self, name):
+        for seed, n, scale in ((1, 2, 0.1), (2, 20, 3.0), (3, 11, 30.0)):
+            batch = make_batch(seed, n, scale=scale)
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+            total, grad = gradient(build(name), batch)
+            shuffled, shuffled_grad = gradient(
+                build(name), {key: value[order] for key, value in batch.items()}
+            )
+            torch.testing.assert_close(shuffled, total, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(shuffled_grad, grad[order], rtol=1e-3, atol=1e-5)
 
     def test_sum_is_batch_size_times_mean(self, name):
         mean, mean_grad = gradient(build(name), make_batch())
@@ -174,19 +171,6 @@ class TestEveryLoss:
                 loss(**{**make_batch(), need: None})
         assert set(loss.needs) <= set(registry.describe("loss", name).info["needs"])
 
-    def test_refuses_logits_that_are_not_finite_and_keeps_its_state(self, name):
-        batch, loss = make_batch(), build(name)
-        before = copy.deepcopy(loss.state_dict())
-        batch["logits"][[4, 2, 7], 1] = float("nan")
-        message = (
-            f"loss '{name}': logits of 3 of {N} rows of the batch are not finite, "
-            "first row 2 (counted from 0): training diverged or the input is damaged; "
-            "lower the learning rate or clip gradients."
-        )
-        with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
-            loss(**batch)
-        assert all(torch.equal(state, before[key]) for key, state in loss.state_dict().items())
-
 
 # what the base class does for all, on one of them
 
@@ -213,11 +197,18 @@ def test_a_batch_that_does_not_fit_is_refused(change, message):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_one_logit_that_is_not_finite_is_refused(value):
-    batch = make_batch()
-    batch["logits"][0, 1] = value
-    with pytest.raises(DataError, match=rf"of 1 of {N} rows .* first row 0 \(counted from 0\):"):
-        build("ce")(**batch)
+def test_logits_that_are_not_finite_are_refused_and_leave_the_state(value):
+    batch, loss = make_batch(), build("fedlas_ls")
+    before = copy.deepcopy(loss.state_dict())
+    batch["logits"][[4, 2, 7], 1] = value
+    message = (
+        f"loss 'fedlas_ls': logits of 3 of {N} rows of the batch are not finite, "
+        "first row 2 (counted from 0): training diverged or the input is damaged; "
+        "lower the learning rate or clip gradients."
+    )
+    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+        loss(**batch)
+    assert all(torch.equal(state, before[key]) for key, state in loss.state_dict().items())
 
 
 def test_an_overflowing_sum_of_finite_logits_is_no_divergence():
