@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.procedures.cases import images_batch
 
-from calgrid.procedures import build_procedure, cutmix
+from calgrid.procedures import build_procedure, mixup
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def test_a_rectangle_of_the_partner_is_pasted_and_the_weight_is_the_rest(batch):
 
 def test_a_rectangle_ends_at_the_border(monkeypatch):
     places = iter([0, 7, 4])
-    monkeypatch.setattr(cutmix.torch, "randint", lambda *_: torch.tensor(next(places)))
+    monkeypatch.setattr(mixup.torch, "randint", lambda *_: torch.tensor(next(places)))
     # int(0.65 * 8) // 2 = 2 pixels on each side
-    sections = [cutmix._section(8, 0.65) for _ in range(3)]
+    sections = [mixup._section(8, 0.65) for _ in range(3)]
     assert sections == [slice(0, 2), slice(5, 8), slice(2, 6)]
 
 
 def test_a_share_of_the_batches_is_mixed(batch):
     procedure = build_procedure("cutmix", probability=0.3)
     torch.manual_seed(0)
-    mixed = [procedure.mixture(batch) is not None for _ in range(1000)]
-    assert sum(mixed) == pytest.approx(300, abs=50)
+    mixed = [procedure.mixture(batch) is not None for _ in range(400)]
+    assert sum(mixed) == pytest.approx(120, abs=35)

@@ -70,8 +70,9 @@ class Loss(nn.Module):
 
     @property
     def id(self) -> str:
-        """Identifier of the loss: the name of its file."""
-        return type(self).__module__.rpartition(".")[2]
+        """Registered identifier, by default the name of the class's file."""
+        name: str = self.registered.get("id", type(self).__module__.rpartition(".")[2])
+        return name
 
     def forward(
         self,
