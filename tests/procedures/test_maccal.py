@@ -116,12 +116,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("head", ["bottleneck", "linear"])
+@pytest.mark.parametrize(
+    ("optimizer", "head"), [("sgd", "linear"), ("nesterov", "bottleneck"), ("adamw", "bottleneck")]
+)
 def test_masked_weights_keep_their_bits_within_an_epoch(optimizer, head):
     procedure, model = begun(head=head)
     optimizer = OPTIMIZERS[optimizer](procedure.parameters(model))
-    for epoch in range(4):
+    for epoch in range(3):
         procedure.begin_epoch(model, epoch)
         layers = masked_layers(model.head)
         before = [(layer.stored().clone(), layer.mask.clone()) for layer in layers]

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from tests.procedures.cases import images_batch
 from torch import nn
@@ -12,9 +10,9 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
-from calgrid.procedures import build_procedure
+from calgrid.procedures import build_procedure, mit
 from calgrid.procedures._mixing import draw_partners, mix
-from calgrid.procedures.mit_l import decouple
+from calgrid.procedures.mit import decouple
 
 BOTH = ["mit_l", "mit_a"]
 
@@ -30,10 +28,9 @@ def affine_backbone():
     return Backbone(stages, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), 7, 4)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.floats(0.5, 1.0), st.floats(0.0, 0.4), st.integers(0, 2**31))
-def test_decoupling_inverts_the_mixing(l1, l2, seed):
-    torch.manual_seed(seed)
+@pytest.mark.parametrize(("l1", "l2"), [(1.0, 0.0), (0.5, 0.4), (0.9, 0.2), (0.61, 0.39)])
+def test_decoupling_inverts_the_mixing(l1, l2):
+    torch.manual_seed(0)
     a, b = torch.randn(2, 5, 3, dtype=torch.float64)
     found = decouple((mix(a, b, l1), mix(a, b, l2)), (l1, l2))
     torch.testing.assert_close(found, (a, b), rtol=1e-9, atol=1e-9)
@@ -103,7 +100,7 @@ def test_batch_normalisation_sees_the_two_mixtures_apart(procedure, batch):
 def test_weights_lie_on_their_sides_and_keep_the_margin(alpha, margin):
     torch.manual_seed(0)
     procedure = build_procedure("mit_l", alpha=alpha, margin=margin)
-    for l1, l2 in (procedure.draw_weights() for _ in range(300)):
+    for l1, l2 in (procedure.draw_weights() for _ in range(50)):
         assert 0 <= l2 <= 0.5 <= l1 <= 1
         assert l1 - l2 >= margin
 
@@ -111,13 +108,14 @@ def test_weights_lie_on_their_sides_and_keep_the_margin(alpha, margin):
 def test_without_a_margin_the_larger_weight_is_a_folded_beta():
     torch.manual_seed(0)
     procedure = build_procedure("mit_l", alpha=0.5, margin=0.0)
-    draws = [procedure.draw_weights() for _ in range(2000)]
+    draws = [procedure.draw_weights() for _ in range(500)]
     beta = stats.beta(0.5, 0.5).cdf
     assert stats.kstest([l1 for l1, _ in draws], lambda x: 2 * beta(x) - 1).pvalue > 0.001
     assert stats.kstest([l2 for _, l2 in draws], lambda x: 2 * beta(x)).pvalue > 0.001
 
 
-def test_a_margin_out_of_reach_is_refused(refuses):
+def test_a_margin_out_of_reach_is_refused(refuses, monkeypatch):
+    monkeypatch.setattr(mit, "ATTEMPTS", 20)
     procedure = build_procedure("mit_l", alpha=1e6, margin=0.9)
     with refuses(ConfigError, "hardly ever differ", "lower margin or alpha"):
         procedure.draw_weights()

@@ -77,13 +77,11 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     assert recorded.keys() == {"ce", "uniform"}
 
 
-@pytest.mark.parametrize(
-    ("id", "options"), [("mixup", {"alpha": 0.0}), ("cutmix", {"probability": 0.0})]
-)
-def test_without_mixtures_it_is_plain_training(id, options, make_spec, prepared, tmp_path):
-    spec = make_spec("cals_alm", id, procedure_options=options)
-    plain = run(make_spec("cals_alm"), prepared, tmp_path / "plain")
-    assert_same_result(*plain, *run(spec, prepared, tmp_path / "mixed"))
+def test_without_mixtures_it_is_plain_training(make_spec, prepared, tmp_path):
+    plain = run(make_spec("cals_alm", epochs=1), prepared, tmp_path / "plain")
+    for id, options in (("mixup", {"alpha": 0.0}), ("cutmix", {"probability": 0.0})):
+        spec = make_spec("cals_alm", id, epochs=1, procedure_options=options)
+        assert_same_result(*plain, *run(spec, prepared, tmp_path / id))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 1.0, 5.0])
