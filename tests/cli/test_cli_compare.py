@@ -10,7 +10,7 @@ from tests.cli.conftest import overconfident, write
 from tests.metrics.cases import softmax
 
 from calgrid.statistics import paired_bootstrap
-from calgrid.storage.logits import Logits, read_logits, write_logits
+from calgrid.storage.logits import Logits, write_logits
 
 FEW = ("--bootstrap", 50)
 
@@ -135,9 +135,3 @@ def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, da
     write_logits(tmp_path / "a.parquet", family)
     write_logits(tmp_path / "b.parquet", family.rows(order))
     assert differences(calgrid, tmp_path / "a.parquet", tmp_path / "b.parquet") == {0.0}
-
-
-def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
-    rows = read_logits(two[0]).rows(np.random.default_rng(0).permutation(len(data.test)))
-    write_logits(tmp_path / "shuffled.parquet", rows)
-    assert differences(calgrid, two[0], tmp_path / "shuffled.parquet") == {0.0}

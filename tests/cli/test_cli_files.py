@@ -15,11 +15,6 @@ from calgrid.metrics import bootstrap, evaluate, evaluate_soft
 from calgrid.storage.logits import read_logits, write_logits
 
 FAST = ("--bootstrap", 0)
-KINDS = ("parquet", "probabilities")
-
-
-def kind_option(kind):
-    return ("--kind", "probabilities") if kind == "probabilities" else ()
 
 
 def table(text):
@@ -31,10 +26,11 @@ def table(text):
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["parquet", "probabilities"])
 def test_calibrate_gives_what_the_python_interface_gives(calibrated, data, tmp_path, kind):
     out = tmp_path / "calibrated.parquet"
-    calibrated("--calibrator", "ts", "--out", out, *kind_option(kind), kind=kind)
+    stated = ("--kind", "probabilities" if kind == "probabilities" else "logits")
+    calibrated("--calibrator", "ts", "--out", out, *stated, kind=kind)
     expected = build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test)
     written = read_logits(out)
     tolerance = 1e-5 if kind == "probabilities" else 1e-6
@@ -136,14 +132,13 @@ def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(
     assert fails.startswith(f"Warning: {where}, fails on probabilities of shape")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_metrics_are_those_of_the_python_interface(succeeds, files, data, kind):
-    _, test = files(kind)
-    done = succeeds("metrics", test, "--json", "--bootstrap", 100, "--bins", 10, *kind_option(kind))
+def test_metrics_are_those_of_the_python_interface(succeeds, files, data):
+    _, test = files()
+    done = succeeds("metrics", test, "--json", "--bootstrap", 50, "--bins", 10)
     shown = json.loads(done.out, parse_constant=pytest.fail)  # NaN is no JSON
     probabilities = softmax(data.test)
     values = evaluate(probabilities, data.test_labels, n_bins=10)
-    intervals = bootstrap(probabilities, data.test_labels, n_resamples=100, n_bins=10)
+    intervals = bootstrap(probabilities, data.test_labels, n_resamples=50, n_bins=10)
     assert shown.pop("warnings") == []
     assert shown.keys() == values.keys()
     for name, cell in shown.items():
@@ -312,7 +307,7 @@ class TestRanking:
         ranked = ("calibrate", "--calibrator", "ts,hb,none", "--fit", val, "--json")
         ranked += ("--bootstrap", 20)
         found = {}
-        for metric in ("nll", "ece_debiased", "accuracy"):
+        for metric in ("nll", "accuracy"):
             done = calgrid(*ranked, "--rank-by", metric)
             entries = json.loads(done.out, parse_constant=pytest.fail)["ranking"]
             values = [entry["metrics"][metric]["value"] for entry in entries]
@@ -361,7 +356,7 @@ def test_a_calibrator_far_worse_than_none_is_warned_of(succeeds, files, data, tm
     assert "times the NLL of the uncalibrated logits" in done.err
 
 
-@pytest.mark.parametrize(("rows", "are"), [(1, "1 row"), (3, "3 rows"), (19, "19 rows")])
+@pytest.mark.parametrize(("rows", "are"), [(1, "1 row"), (19, "19 rows")])
 def test_few_rows_are_said_and_too_few_have_no_verdict(calgrid, files, data, tmp_path, rows, are):
     few = tmp_path / "few.npz"
     np.savez(few, logits=data.test[:rows], label=data.test_labels[:rows])
@@ -371,7 +366,8 @@ def test_few_rows_are_said_and_too_few_have_no_verdict(calgrid, files, data, tmp
         "calibrate": ["--calibrator", "ts", "--fit", files()[0], "--apply", few],
         "compare": [f"a={few}", f"b={few}", "--networks"],
     }
-    done = {name: calgrid(name, *arguments) for name, arguments in commands.items()}
+    quick = ("--bootstrap", 20)
+    done = {name: calgrid(name, *arguments, *quick) for name, arguments in commands.items()}
     for each in done.values():
         assert f"few.npz has {are}, too few to say how well a model is calibrated" in each.err
     none = f"ts cannot be compared with no calibration on {few}, which has too few rows ({rows}; "

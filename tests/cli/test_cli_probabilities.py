@@ -59,16 +59,6 @@ def test_a_calibrated_file_is_calibrated_again_by_its_probabilities(calgrid, cal
     assert again.out == stated.out
 
 
-def test_labels_with_the_probability_0_are_counted(calgrid, tmp_path):
-    probs = np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]], dtype=np.float32)
-    np.savez(tmp_path / "p.npz", probs=probs, label=np.array([1, 0, 1]))
-    done = calgrid("metrics", tmp_path / "p.npz", "--json", *AS_GIVEN)
-    said = "1 of 3 rows give their label the probability 0; the NLL counts it as 1.4e-45"
-    assert said in done.err
-    expected = (149 * np.log(2) - np.log(0.75) + np.log(2)) / 3
-    assert json.loads(done.out)["nll"]["value"] == pytest.approx(expected)
-
-
 def test_the_published_form_of_the_aece_says_what_it_leaves_out(calgrid, tmp_path):
     np.savez(tmp_path / "p.npz", probs=np.tile([0.9, 0.1], (20, 1)), label=np.arange(20) % 2)
     done = calgrid("metrics", tmp_path / "p.npz", *AS_GIVEN)

@@ -25,7 +25,7 @@ def test_calibrate_draws_before_and_after_and_its_verdict_is_in_front(succeeds, 
     val, test = files("npz")
     plot, out = tmp_path / "r.svg", tmp_path / "calibrated.parquet"
     options = ("--fit", val, "--apply", test, "--bootstrap", 50, "--plot", plot, "--out", out)
-    done = succeeds("calibrate", "--calibrator", "ts,none,ts_mix", *options)
+    done = succeeds("calibrate", "--calibrator", "ts,none", *options)
     use, *lines = done.out.splitlines()
     assert use.startswith("Use ")
     (verdict,) = (line for line in lines if " is better than no calibration on " in line)

@@ -8,7 +8,6 @@ from scipy.special import logsumexp
 from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 from calgrid.logits.ranking import _changed, choice, rank_calibrators, reference, usable
@@ -61,51 +60,22 @@ def test_saturated_logits_are_scored_by_their_logarithms():
     assert losses.max() > 745  # no float64
 
 
-def test_every_row_is_scored_by_a_fit_on_the_other_folds(ranking):
-    logits, labels = over_confident()
+def out_of_fold(id, logits, labels):
+    """Probabilities (N, K) of five fits, each without the rows that it scores."""
     fold = np.random.default_rng(0).permutation(len(labels)) % 5
     probs = np.empty(logits.shape)
     for number in range(5):
         held = fold == number
-        probs[held] = (
-            build_calibrator("ts").fit(logits[~held], labels[~held]).predict_proba(logits[held])
-        )
-    expected = evaluate(probs, labels)
+        fitted = build_calibrator(id).fit(logits[~held], labels[~held])
+        probs[held] = fitted.predict_proba(logits[held])
+    return probs
+
+
+def test_every_row_is_scored_by_a_fit_on_the_other_folds(ranking):
+    logits, labels = over_confident()
+    expected = evaluate(out_of_fold("ts", logits, labels), labels)
     scores = next(entry for entry in ranking if entry.id == "ts").scores
     assert {name: score[0] for name, score in scores.items()} == pytest.approx(expected)
-
-
-def test_a_calibrator_that_learns_its_rows_by_heart_gains_nothing(monkeypatch):
-    """Fitted on all rows it would be perfect; on held-out rows it knows nothing."""
-
-    class Memory(Calibrator):
-        registered = registry.load("calibrator", "ts").registered
-
-        def _fit(self, logits, labels, features, head):
-            self.known = {row.tobytes(): label for row, label in zip(logits, labels, strict=True)}
-            return {}
-
-        def _transform(self, logits, features):
-            probs = np.full(logits.shape, 1 / logits.shape[1])
-            for row, label in enumerate(self.known.get(each.tobytes()) for each in logits):
-                if label is not None:
-                    probs[row] = np.eye(logits.shape[1])[label]
-            return probs
-
-        def _state(self):
-            return {}
-
-        def _load_state(self, state):
-            pass
-
-    original = build_calibrator
-    monkeypatch.setattr(
-        "calgrid.logits.ranking.build_calibrator",
-        lambda id, **o: Memory() if id == "iso" else original(id, **o),
-    )
-    ranking, _ = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=100)
-    assert [entry.id for entry in ranking] == ["ts", "iso"]
-    assert ranking[1].scores["nll"][0] == pytest.approx(np.log(4))
 
 
 def test_better_than_the_best_by_a_biased_error_is_not_worse():
@@ -128,7 +98,7 @@ def test_the_reference_stays_unless_another_is_significantly_better():
     """One class is overconfident, which one temperature cannot mend."""
     logits, labels = over_confident(rows=2000, factor=1.0)
     logits = logits + np.array([2.0, 0, 0, 0])
-    names = ["none", "ts", "vs", "iso"]
+    names = ["none", "ts", "vs"]
     many, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=200)
     assert choice(many).id == "vs"
     assert reference(many).id == "ts"
@@ -149,40 +119,21 @@ def test_none_is_in_no_family():
     """Its test does not get weaker with the number of other candidates."""
     logits, labels = over_confident(rows=300, factor=1.25)
     verdicts = set()
-    for others in ([], ["iso", "vs", "beta", "hb", "ets", "spline"]):
-        ranking, _ = rank_calibrators(
-            logits, labels, candidates=["none", "ts", *others], n_resamples=200
-        )
+    for others in ([], ["iso", "beta", "hb"]):
+        candidates = ["none", "ts", *others]
+        ranking, _ = rank_calibrators(logits, labels, candidates=candidates, n_resamples=200)
         verdicts |= {entry.verdict for entry in ranking if entry.id == "none"}
     assert len(verdicts) == 1
 
 
-def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch):
+def test_verdicts_are_those_of_a_comparison_of_the_same_predictions():
     """Two candidates are one family of one test, as in ``calgrid compare``."""
     logits, labels = over_confident(factor=1.3)
-    folds = {}
-    original = build_calibrator
-
-    def build(id, **options):
-        folds.setdefault(id, []).append(original(id, **options))
-        return folds[id][-1]
-
-    monkeypatch.setattr("calgrid.logits.ranking.build_calibrator", build)
-    names = ["ts", "none"]
-    ranking, _ = rank_calibrators(
-        logits, labels, candidates=names, rank_by="ece", n_resamples=200, n_bins=10
-    )
+    how = {"n_resamples": 200, "n_bins": 10}
+    ranking, _ = rank_calibrators(logits, labels, candidates=["ts", "none"], rank_by="ece", **how)
     other, best = sorted(ranking, key=lambda entry: entry.id)
-    place = np.random.default_rng(0).permutation(len(labels)) % 5
-    probs = {name: np.empty(logits.shape) for name in names}
-    for name in names:
-        for number, fitted in enumerate(folds[name]):
-            rows = place == number
-            probs[name][rows] = fitted.predict_proba(logits[rows])
-    pair = {name: [probs[name]] for name in (other.id, best.id)}
-    found = paired_bootstrap(
-        pair, labels, metrics=["ece"], n_resamples=200, n_bins=10, of_runs=True
-    )
+    pair = {name: [out_of_fold(name, logits, labels)] for name in (other.id, best.id)}
+    found = paired_bootstrap(pair, labels, metrics=["ece"], of_runs=True, **how)
     (row,) = found.to_dict("records")
     assert other.verdict == row["verdict"]
     assert other.difference == pytest.approx((row["difference"], row["ci_low"], row["ci_high"]))
