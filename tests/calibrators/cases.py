@@ -39,3 +39,13 @@ def torch_confidence_loss(name, confidence, correct, sigma=0.05, delta=1e-3, n_b
     mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
     penalty = mean.abs() if name == "softece" else torch.sqrt(mean**2 + delta**2) - delta
     return (mass / len(confidence) * penalty).sum()
+
+
+def top_versus_all(probabilities, labels):
+    """Mean -ln p of the top class where it is right, else -ln(1 - p); certain rows are left out."""
+    rows, top = np.arange(len(labels)), probabilities.argmax(axis=1)
+    others = probabilities.copy()
+    others[rows, top] = 0.0
+    outcome = np.where(top == labels, probabilities[rows, top], others.sum(axis=1))
+    varies = (probabilities > 0.0).sum(axis=1) > 1
+    return -np.log(np.maximum(outcome[varies], 1e-300)).mean()

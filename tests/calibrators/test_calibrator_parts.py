@@ -4,14 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._network import MLP, minimise
-from calgrid.calibrators._probabilities import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._validation import check_features, check_head
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.arrays import write_arrays
@@ -86,17 +84,6 @@ def test_initial_weights_fill_the_range_of_a_linear_layer():
     for weights, bound, fan_in in zip((first, last), bounds, (4, 1000), strict=True):
         assert np.abs(weights).max() == pytest.approx(1 / np.sqrt(fan_in), rel=0.01)
         assert np.abs(weights).max() == pytest.approx(bound, rel=0.02)
-
-
-def test_softplus_and_sigmoid_are_exact_without_overflow():
-    x = np.array([-1e4, -30.0, -1.0, 0.0, 2.0, 30.0, 1e4])
-    tensor = torch.tensor(x)
-    np.testing.assert_allclose(
-        softplus(x), torch.logaddexp(tensor, torch.zeros(7, dtype=torch.float64)), rtol=1e-14
-    )
-    np.testing.assert_allclose(sigmoid(x), torch.sigmoid(tensor), rtol=1e-14)
-    for value in (1e-3, 0.5, 3.0, 80.0):
-        assert softplus(np.array(inverse_softplus(value))) == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize(

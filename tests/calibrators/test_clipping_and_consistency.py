@@ -43,7 +43,7 @@ def test_noise_decides_between_two_classes_by_the_normal_distribution():
 
 def test_probabilities_under_noise_are_the_shares_of_draws(problem):
     few = problem.rows(slice(5))
-    noise = 4.0 * np.random.default_rng(0).normal(size=(200_000, 1, 5))
+    noise = 4.0 * np.random.default_rng(0).normal(size=(100_000, 1, 5))
     winner = (few.logits + noise).argmax(axis=2)
     shares = (winner[:, :, None] == np.arange(5)).mean(axis=0)
     np.testing.assert_allclose(softmax(noisy_scores(shifted(few), 4.0)), shares, atol=5e-3)
@@ -60,6 +60,7 @@ def test_noise_of_the_best_strength_calibrates_overconfident_logits(problem, hel
     assert ece(probabilities, held_out.labels) < 0.07
     # logits of temperature 10: normal noise is about as wide as Gumbel noise of that scale
     assert 8.0 < calibrator.fit_history["strength"] < 20.0
-    fitted = build_calibrator("consistency").fit(sharp.logits, sharp.logits.argmax(axis=1))
+    few = sharp.rows(slice(50))
+    fitted = build_calibrator("consistency").fit(few.logits, few.logits.argmax(axis=1))
     (warning,) = fitted.fit_history["warnings"]
     assert "is the smallest of those tried" in warning

@@ -265,11 +265,6 @@ def test_refused_input_leaves_the_earlier_fit_as_it_was(problem):
     np.testing.assert_array_equal(problem.predict(calibrator), before)
 
 
-def test_another_number_of_classes_than_at_the_fit_is_refused(problem):
-    with pytest.raises(DataError, match="have 4 classes, but the calibrator was fitted on 5"):
-        problem.fit("ts").predict_proba(problem.logits[:, :4])
-
-
 @pytest.mark.parametrize("id", NEEDS_FEATURES)
 def test_features_are_required_where_needed(id, fitted, problem):
     with pytest.raises(DataError, match="needs features"):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tests.calibrators.cases import torch_confidence_loss
+from tests.calibrators.cases import top_versus_all, torch_confidence_loss
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import log_probabilities, softmax
 from calgrid.calibrators.smoothing_spline_ova import calibrated
 from calgrid.components.registry import descriptions, load
+from calgrid.metrics import brier, ece
 
 #: of objectives that a fit interpolates
 TOLERANCE = 1e-6
@@ -19,17 +20,6 @@ def nll(probabilities, labels):
     return -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-300)).mean()
 
 
-def brier(probabilities, labels):
-    return np.square(probabilities - np.eye(probabilities.shape[1])[labels]).sum(axis=1).mean()
-
-
-def ece(probabilities, labels):
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    # 1e-12: a confidence at an edge belongs to the bin below it
-    place = np.clip(np.ceil(confidence * 15 - 1e-12).astype(int) - 1, 0, 14)
-    return sum(abs((confidence - correct)[place == each].sum()) for each in range(15)) / len(labels)
-
-
 def of_confidence(name):
     def objective(probabilities, labels):
         confidence = torch.tensor(probabilities.max(axis=1))
@@ -37,15 +27,6 @@ def of_confidence(name):
         return float(torch_confidence_loss(name, confidence, correct))
 
     return objective
-
-
-def top_versus_all(probabilities, labels):
-    rows, top = np.arange(len(labels)), probabilities.argmax(axis=1)
-    others = probabilities.copy()
-    others[rows, top] = 0.0
-    outcome = np.where(top == labels, probabilities[rows, top], others.sum(axis=1))
-    varies = (probabilities > 0.0).sum(axis=1) > 1
-    return -np.log(np.maximum(outcome[varies], 1e-300)).mean()
 
 
 def smoothed(probabilities, labels):
@@ -59,12 +40,9 @@ def smoothed(probabilities, labels):
 CONTAINING = [
     ("none", {}, nll),
     ("ts", {}, nll),
-    ("ts_objective", {"objective": "nll"}, nll),
     ("ts_objective", {"objective": "ls"}, smoothed),
     ("ts_objective", {"objective": "brier"}, brier),
-    ("ts_objective", {"objective": "mse"}, brier),
     ("ts_objective", {"objective": "softece"}, of_confidence("softece")),
-    ("ts_objective", {"objective": "charbonnier"}, of_confidence("charbonnier")),
     ("ts_objective", {"objective": "pointwise"}, of_confidence("pointwise")),
     ("tva_ts", {}, top_versus_all),
     ("ts_ece_grid", {}, ece),
@@ -135,7 +113,7 @@ def test_no_fit_is_worse_than_the_logits_as_they_are(id, options, objective, kin
     # a smoothed label on a finite mask is a loss of its size
     if (id, kind) in OTHERWISE or (objective is smoothed and kind == "-1e9"):
         pytest.skip("the logits as they are cannot be its map")
-    for seed in range(3):
+    for seed in range(2):
         logits, labels, features = rows_of(kind, seed)
         head = np.eye(logits.shape[1]), np.zeros(logits.shape[1])
         calibrator = build_calibrator(id, **options).fit(logits, labels, features, head)
@@ -148,7 +126,7 @@ def test_no_fit_is_worse_than_the_logits_as_they_are(id, options, objective, kin
 @pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
 def test_no_penalised_loss_is_above_that_of_the_logits_as_they_are(id, kind):
     """Their penalty is 0 there."""
-    for seed in range(6):
+    for seed in range(3):
         logits, labels, _ = rows_of(kind, seed)
         history = build_calibrator(id, strength=1e-3).fit(logits, labels).fit_history
         before = softmax(logits - logits.max(axis=1, keepdims=True))
@@ -161,7 +139,7 @@ def binary(scores, hits):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_map_of_a_class_is_worse_than_the_identity(kind):
-    for seed in range(6):
+    for seed in range(3):
         logits, labels, _ = rows_of(kind, seed)
         log_p, log_rest = log_probabilities(logits - logits.max(axis=1, keepdims=True))
         odds = log_p - log_rest

@@ -1,5 +1,5 @@
-"""Centred isotonic, Venn-Abers, beta, smoothing spline and kernel calibration: worked examples,
-plain loops, and the published packages where they are installed.
+"""Centred isotonic, Venn-Abers, beta, smoothing spline and kernel calibration: worked examples and
+plain loops.
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
-from calgrid.calibrators._probabilities import softmax, top_label, top_label_map
+from calgrid.calibrators._probabilities import top_label_map
 from calgrid.calibrators.spline import spline_accuracy
 from calgrid.errors import DataError
 
@@ -56,12 +56,6 @@ def test_any_target_gives_a_distribution_with_that_top_probability(gaps, target)
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)
     assert probabilities[0, 0] == target
     assert (probabilities >= 0.0).all()
-
-
-def test_the_own_confidence_as_target_is_the_identity():
-    logits = np.array([[0.0, -1.0, -2.0], [-3.0, 0.0, -0.5]])
-    _, confidence = top_label(logits)
-    np.testing.assert_allclose(top_label_map(logits, confidence), softmax(logits), rtol=1e-14)
 
 
 def test_stated_probabilities_become_logits_of_the_same_softmax():
