@@ -9,24 +9,6 @@ from tests.metrics.cases import calibrated, predictions, with_confidence
 from calgrid import metrics
 
 
-def simulated_null(probs, n_bins, repeats=4000):
-    """Mean ECE of labels drawn from the confidences, seeded."""
-    confidence = probs.max(axis=1)
-    index = np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], confidence)
-    rng = np.random.default_rng(0)
-    correct = rng.random((repeats, len(confidence))) < confidence
-    gaps = (confidence - correct) @ (index[:, None] == np.arange(n_bins))
-    errors = np.abs(gaps).sum(axis=1) / len(confidence)
-    return errors.mean(), errors.std() / np.sqrt(repeats)
-
-
-@pytest.mark.parametrize(("n", "n_bins"), [(100, 15), (800, 15), (800, 1)])
-def test_null_equals_simulation(n, n_bins):
-    probs, labels = calibrated(n, k=4)
-    mean, error = simulated_null(probs, n_bins)
-    assert metrics.ece_null(probs, labels, n_bins) == pytest.approx(mean, abs=4.5 * error)
-
-
 @pytest.mark.parametrize("n", [1, 30, 3000])
 def test_null_of_equal_confidences_is_the_mean_deviation_of_the_binomial(n):
     probs, labels = with_confidence([0.7] * n, [1] * n)

@@ -40,13 +40,6 @@ def test_sweep_equals_a_loop(case, norm):
     assert metrics.ece_sweep(*case, norm=norm) == pytest.approx(expected, abs=1e-12)
 
 
-def test_sweep_of_a_calibrated_model_equals_a_loop():
-    case = calibrated(700)
-    assert metrics.ece_sweep(*case) == pytest.approx(
-        loop_over_sweep(*sorted_case(*case), 1), abs=1e-12
-    )
-
-
 def test_sweep_of_errors_that_all_come_first_goes_on_to_single_samples():
     confidence = np.linspace(0.3, 0.9, 2000)
     correct = np.arange(2000) >= 700

@@ -108,29 +108,6 @@ def test_parts_of_three_classes():
     assert by_row.mean() / 3 == pytest.approx(0.1285111, abs=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("confidence", "correct", "expected"),
-    [
-        ([0.2, 0.8], [1, 0], 0.24),
-        ([0.2, 0.8], [0, 1], 0.06),
-        ([0.2, 0.8], [1, 1], 0.5),
-        ([0.5, 0.5], [1, 0], 0.0),
-        ([0.7], [1], 0.3),
-        ([0.1, 0.4, 0.9], [1, 0, 0], 0.3066666667),
-    ],
-)
-def test_smooth_calibration_error_of_a_few_samples(confidence, correct, expected):
-    assert metrics.smce(*with_confidence(confidence, correct)) == pytest.approx(expected, abs=1e-10)
-
-
-def test_out_of_distribution_scores():
-    scores_id = [0.99, 0.97, 0.95, 0.90, 0.85, 0.80, 0.72, 0.64, 0.55, 0.41]
-    scores_ood = [0.93, 0.70, 0.60, 0.50, 0.45, 0.40, 0.35, 0.30]
-    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(0.825)
-    assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(5 / 8)  # threshold .41
-    assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(7 / 10)  # threshold .93
-
-
 def test_ties_merge_adaptive_bins():
     case = with_confidence([1] * 8 + [0.6, 0.5], [1, 1, 1, 1, 1, 1, 0, 1, 0, 1])
     assert metrics.aece(*case, 5) == pytest.approx(0.16)

@@ -10,6 +10,7 @@ from tests.statistics.cases import one
 
 from calgrid import metrics
 from calgrid.errors import ConfigError, DataError
+from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.paired import wilson_interval
 
@@ -61,13 +62,6 @@ def test_sources_of_variance_are_told_apart():
     assert steady["n_seeds"] == 3
 
 
-def test_deviation_over_test_samples_is_that_of_a_mean():
-    first, second = runs_of(1.0, seeds=1), runs_of(1.5, seeds=1)
-    found = row(compared(a=first, b=second, n_resamples=800))
-    each = -np.log(first[0][np.arange(N), LABELS] / second[0][np.arange(N), LABELS])
-    assert found["std_test"] == pytest.approx(each.std() / np.sqrt(N), rel=0.1)
-
-
 def test_the_verdict_holds_the_variance_over_seeds():
     """Two seeds for a, two against: the runs differ for certain, the methods do not."""
     a, b = [softmax(f * np.log(calibrated(N)[0])) for f in (1.0, 3.0)], runs_of(1.6, seeds=2)
@@ -95,9 +89,7 @@ def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
     table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100, of_runs=True)
     assert set(table["decided_by"]) == {"squared_ce"}
     assert set(table["verdict"]) == {"tie"}
-    drawn = [
-        metrics.resampled_metrics(*each, labels, n_resamples=100)["aece"] for each in runs.values()
-    ]
+    drawn = [resampled(*each, labels, n_resamples=100).drawn["aece"] for each in runs.values()]
     assert np.quantile(drawn[0] - drawn[1], 0.975) < 0
 
 

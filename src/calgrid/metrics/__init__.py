@@ -32,7 +32,6 @@ from calgrid.metrics.intervals import (
     bootstrap_difference,
     bootstrap_ood,
     bootstrap_soft,
-    resampled_metrics,
 )
 from calgrid.metrics.kernel import smece
 from calgrid.metrics.null import ece_null
@@ -128,7 +127,6 @@ __all__ = [
     "nll_calibration",
     "nll_refinement",
     "o_ece",
-    "resampled_metrics",
     "rmsce",
     "rmsce_debiased",
     "smce",

@@ -74,7 +74,13 @@ def class_auroc(predictions: Predictions) -> tuple[Floats, Floats]:
     A sample contributes the share of the others that it is on the right side of (DeLong et al.,
     Biometrics 1988).
     """
-    scores, labels = _scores(predictions), predictions.labels
+    scores, labels = predictions.probs, predictions.labels
+    if predictions.logs is not None:
+        # the order of the probabilities, also of those that round to 0 or 1
+        scores = predictions.logs.copy()
+        near = np.flatnonzero(predictions.confidence > CERTAIN)
+        # beyond all logarithms, which are at most 0
+        scores[near, predictions.probs[near].argmax(axis=1)] = predictions.certainty[near]
     n, k = scores.shape
     areas, change = np.full(k, np.nan), np.zeros(n)
     for number in np.unique(labels):
@@ -87,19 +93,6 @@ def class_auroc(predictions: Predictions) -> tuple[Floats, Floats]:
         change[inside] += (below - area) * n / len(own)
         change[~inside] += (above - area) * n / len(others)
     return areas, change
-
-
-def _scores(predictions: Predictions) -> Floats:
-    """Numbers in the order of the probabilities of each class, (N, K), with that of numbers that
-    round to 0 or 1 where logarithms are known.
-    """
-    if predictions.logs is None:
-        return predictions.probs
-    scores = predictions.logs.copy()
-    near = np.flatnonzero(predictions.confidence > CERTAIN)
-    # beyond all logarithms, which are at most 0
-    scores[near, predictions.probs[near].argmax(axis=1)] = predictions.certainty[near]
-    return scores
 
 
 def _share_below(numbers: Floats, values: Floats) -> Floats:

@@ -231,9 +231,8 @@ def bootstrap_ood(
     ----------
     probs_id, probs_ood : probabilities (N, K) and (M, K) of one model.
     """
-    tails = tails_of(level)
-    resamples = resampled_ood(probs_id, probs_ood, n_resamples=n_resamples, seed=seed)
-    return _intervals(OOD.values(), resamples, tails)
+    tails, scores = tails_of(level), ood_scores(probs_id, probs_ood)
+    return _intervals(OOD.values(), resampled_scores(OOD, scores, n_resamples, seed), tails)
 
 
 def bootstrap_soft(
@@ -380,22 +379,18 @@ def with_added(
         values[name] = values[name] + changes[name]
     if "squared_ce" in noise:
         noise["squared_ce"] = noise["squared_ce"] + pairs
-    counts = _smallest_counts(predictions)
-    for parts in (values, noise):
-        for name in LABELLED.keys() & parts.keys():
-            if any(map(operator.lt, counts, LABELLED[name].needs)):
-                parts[name] = np.full(n_resamples, np.nan)
-    return Draws(values, noise)
-
-
-def _smallest_counts(predictions: Predictions) -> Counts:
-    """What a set has of the numbers that intervals need."""
     n, right, sure = predictions.n_samples, predictions.correct.sum(), predictions.confidence.sum()
     labels, k = predictions.labels, predictions.probs.shape[1]
     of_class = np.bincount(labels, minlength=k)
     right_of_class = np.bincount(labels, predictions.label_probs, k)
     # where no more errors are expected than must be seen, those that are seen are too many
-    return Counts(min(right, n - right), min(sure, n - sure), of_class.min(), right_of_class.min())
+    fewer, expected = min(right, n - right), min(sure, n - sure)
+    counts = Counts(fewer, expected, of_class.min(), right_of_class.min())
+    for parts in (values, noise):
+        for name in LABELLED.keys() & parts.keys():
+            if any(map(operator.lt, counts, LABELLED[name].needs)):
+                parts[name] = np.full(n_resamples, np.nan)
+    return Draws(values, noise)
 
 
 def _weights(n_samples: int, n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -416,15 +411,6 @@ def _counts(n_samples: int, n_resamples: int, seed: int) -> NDArray[np.uint16]:
     """All weights of :func:`resample_weights`."""
     blocks = resample_weights(n_samples, n_resamples, seed)
     return np.concatenate([block.astype(np.uint16) for block in blocks])
-
-
-def resampled_ood(
-    probs_id: ArrayLike, probs_ood: ArrayLike, *, n_resamples: int = 1000, seed: int = 0
-) -> Resampled:
-    """Out-of-distribution metrics with their resamples; parameters and errors as in
-    :func:`bootstrap_ood`.
-    """
-    return resampled_scores(OOD, ood_scores(probs_id, probs_ood), n_resamples, seed)
 
 
 def resampled_scores(
@@ -466,15 +452,6 @@ def resampled_soft(
     draws = joined([estimate(weights) for weights in resample_weights(n, n_resamples, seed)])
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
     return Resampled(values, *draws, {}, n)
-
-
-def resampled_metrics(
-    probs: Probabilities, labels: ArrayLike, **options: Any
-) -> Mapping[str, Floats]:
-    """Values (R,) of each metric in each resample: what :func:`resampled` has ``drawn``, with the
-    same options.
-    """
-    return resampled(probs, labels, **options).drawn
 
 
 def averaged(models: Sequence[Resampled]) -> Resampled:
@@ -530,21 +507,19 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
     """Interval (low, high) of a metric of one model, at two tail probabilities, or NaN."""
     if metric.interval == "none":
         return NO_INTERVAL
+    estimate = resamples.values[metric.id]
     if metric.interval == "percentile":
         low, high = _percentile(resamples.drawn[metric.id], tails)
         if metric.id in TOO_HIGH and not math.isnan(low):
-            value = resamples.values[metric.id]
-            excess = 2 * (float(np.nanmean(resamples.drawn[metric.id])) - value)
-            low, high = min(low - excess, value), max(high - excess, value)
+            excess = 2 * (float(np.nanmean(resamples.drawn[metric.id])) - estimate)
+            low, high = min(low - excess, estimate), max(high - excess, estimate)
         # a change to first order may lead beyond the range
         return max(low, metric.bounds[0]), min(high, metric.bounds[1])
     if metric.interval == "skewed":
-        return _log_normal_above(
-            resamples.values[metric.id], float(resamples.drawn[metric.id].std()), tails
-        )
+        std, (below, above) = float(resamples.drawn[metric.id].std()), special.ndtri(tails)
+        return float(estimate + below * std), float(estimate * np.exp(above * std / estimate))
     if metric.interval == "binomial":
-        return _binomial(resamples.values[metric.id], resamples.n_samples, tails)
-    estimate = resamples.values[metric.id]
+        return _binomial(estimate, resamples.n_samples, tails)
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
     if metric.interval == "unbiased":
@@ -585,17 +560,15 @@ def difference_interval(
     else:
         below, above = _reach(metric, first, tails)
         other_below, other_above = _reach(metric, second, tails)
-        opposed = max(-_correlation(first.drawn[metric.id], second.drawn[metric.id]), 0.0)
+        mine, others = first.drawn[metric.id], second.drawn[metric.id]
+        both = np.stack([mine - mine.mean(), others - others.mean()])
+        (one, product), (_, other) = both @ both.T
+        # no correlation where one of them does not vary
+        varies = one > 0 and other > 0
+        opposed = max(-float(product / math.sqrt(one * other)), 0.0) if varies else 0.0
         below = math.sqrt(below**2 + other_above**2 + 2 * opposed * below * other_above)
         above = math.sqrt(above**2 + other_below**2 + 2 * opposed * above * other_below)
     return float(difference - below), float(difference + above)
-
-
-def _correlation(first: Floats, second: Floats) -> float:
-    """Correlation of resampled values (R,) of two models; 0 where one of them does not vary."""
-    both = np.stack([first - first.mean(), second - second.mean()])
-    (one, product), (_, other) = both @ both.T
-    return float(product / math.sqrt(one * other)) if one > 0 and other > 0 else 0.0
 
 
 def quantiles(drawn: Floats, tails: Sequence[float]) -> Floats:
@@ -612,12 +585,6 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     """Quantiles of the resamples in which the metric is defined."""
     drawn = drawn[~np.isnan(drawn)]
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
-
-
-def _log_normal_above(value: float, std: float, tails: tuple[float, float]) -> Interval:
-    """Ends of a ``skewed`` interval of a value above 0; NaN without resamples."""
-    below, above = special.ndtri(np.array(tails))
-    return float(value + below * std), float(value * np.exp(above * std / value))
 
 
 def _binomial(share: float, n: int, tails: tuple[float, float]) -> Interval:

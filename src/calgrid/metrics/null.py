@@ -1,7 +1,7 @@
 """The ECE of a perfectly calibrated model: the bias of the ECE at finite sample size."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities
 from calgrid.metrics.binning import inner_edges
@@ -40,29 +40,22 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
 def _mean_deviation(p: Floats) -> float:
     """E|S - E S| of the number S of successes of independent trials, probabilities ``p`` (n,)."""
-    if not (p * (1 - p)).any():  # an empty or deterministic bin
+    variance = (p * (1 - p)).sum()
+    if variance == 0:  # an empty or deterministic bin
         return 0.0
-    first, period = _support(p)
-    values = first + np.arange(period)
-    mass = np.fft.irfft(_characteristic(p, period), n=period)[values % period]
-    return float(np.abs(values - p.sum()) @ mass)
-
-
-def _support(p: Floats) -> tuple[int, int]:
-    """First value and number of values with non-negligible mass of S, by Bernstein's inequality."""
+    # first value and number of values with non-negligible mass, by Bernstein's inequality
     third = -LOG_NEGLIGIBLE / 3
-    reach = int(np.ceil(third + np.sqrt(third**2 + 6 * third * (p * (1 - p)).sum())))
-    period = 2 * reach + 2
-    return (0, len(p) + 1) if period > len(p) else (int(p.sum()) - reach, period)
-
-
-def _characteristic(p: Floats, period: int) -> NDArray[np.complex128]:
-    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo
-    ``period``.
-    """
+    reach = int(np.ceil(third + np.sqrt(third**2 + 6 * third * variance)))
+    first, period = int(p.sum()) - reach, 2 * reach + 2
+    if period > len(p):
+        first, period = 0, len(p) + 1
+    # E exp(-2 pi i l S / period), l = 0 ... period // 2: Fourier transform of the mass
     angle = 2 * np.pi * np.arange(period // 2 + 1) / period
     # |E exp(-i t S)| is at most exp(-V (1 - cos t)); the inverse transform pads with zeros
-    angle = angle[(p * (1 - p)).sum() * (1 - np.cos(angle)) <= -LOG_NEGLIGIBLE]
+    angle = angle[variance * (1 - np.cos(angle)) <= -LOG_NEGLIGIBLE]
     turn = np.expm1(-1j * angle)
     blocks = np.array_split(turn, -(-len(turn) * len(p) // BLOCK_ENTRIES))
-    return np.concatenate([np.prod(1 + block[:, None] * p, axis=1) for block in blocks])
+    products = [np.prod(1 + block[:, None] * p, axis=1) for block in blocks]
+    values = first + np.arange(period)
+    mass = np.fft.irfft(np.concatenate(products), n=period)[values % period]
+    return float(np.abs(values - p.sum()) @ mass)

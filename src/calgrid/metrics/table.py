@@ -186,11 +186,6 @@ def _error(name: str, function: Callable[..., float], summary: str, source: str)
     )
 
 
-def _debiased(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
-    error = _error(name, function, summary, source)
-    return replace(error, interval_of=name.removesuffix("_debiased"))
-
-
 def _nll_part(name: str, function: Callable[..., float], summary: str) -> Metric:
     return Metric(
         name,
@@ -297,11 +292,14 @@ _ENTRIES = (
         "expected calibration error, equal-width bins",
         "Guo et al., ICML 2017",
     ),
-    _debiased(
-        "ece_debiased",
-        calibration.ece_debiased,
-        "ECE minus its estimated bias",
-        "Kumar et al., NeurIPS 2019",
+    replace(
+        _error(
+            "ece_debiased",
+            calibration.ece_debiased,
+            "ECE minus its estimated bias",
+            "Kumar et al., NeurIPS 2019",
+        ),
+        interval_of="ece",
     ),
     Metric(
         "ece_null",
@@ -354,11 +352,14 @@ _ENTRIES = (
         "root mean square calibration error",
         "Hendrycks et al., ICLR 2019",
     ),
-    _debiased(
-        "rmsce_debiased",
-        calibration.rmsce_debiased,
-        "RMSCE minus its estimated bias",
-        "Kumar et al., NeurIPS 2019",
+    replace(
+        _error(
+            "rmsce_debiased",
+            calibration.rmsce_debiased,
+            "RMSCE minus its estimated bias",
+            "Kumar et al., NeurIPS 2019",
+        ),
+        interval_of="rmsce",
     ),
     Metric(
         "squared_ce",
