@@ -40,8 +40,7 @@ def published(*rows):
 
 
 def match(rows, *cells):
-    summary = summarise(rows, published=published(*cells))
-    return summary[["published", "published_source"]].iloc[0].tolist()
+    return match_published(rows, published(*cells)).iloc[0].tolist()
 
 
 def test_numbers_are_converted_to_the_units_of_the_metrics():
@@ -88,15 +87,16 @@ def test_out_of_distribution_numbers_name_their_set():
 
 
 def test_rows_keep_their_index_and_number():
-    summary = summarise(frame({}, {"method": "ls"})).set_axis([7, 3])
-    matched = match_published(summary, published({}, {"table": 2}))
+    matched = match_published(
+        frame({}, {"method": "ls"}).set_axis([7, 3]), published({}, {"table": 2})
+    )
     assert matched.index.tolist() == [7, 3]
     assert matched["published"].notna().tolist() == [True, False]
 
 
 def test_columns_and_units_are_checked(refuses, tmp_path):
     with refuses(DataError, "published must have the columns", "missing: shift"):
-        summarise(frame({}), published=published({}).drop(columns="shift"))
+        match_published(frame({}), published({}).drop(columns="shift"))
     with refuses(DataError, "a unit of percent, centinats, seconds, rank", "'%'"):
         printed_numbers(published({}, {"unit": "%"}))
     with refuses(DataError, "published numbers cannot be read", "correct the file"):

@@ -133,7 +133,7 @@ def simulate(n, m, rng, deviations, images=0.5, effect=None, sets=400):
 
 
 @pytest.mark.parametrize("n", [3, 5])
-@pytest.mark.parametrize("images", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("images", [0.0, 2.0])
 @pytest.mark.parametrize("first", [1, 4], ids=["equal", "one varies fourfold"])
 def test_any_false_verdict_is_rare(n, images, first):
     """At most 5 %; with 400 families a rate of 5 % gives up to 7.3 % in 98 of 100 simulations."""

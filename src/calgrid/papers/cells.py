@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.metrics import METRICS as KNOWN
+from calgrid.metrics.intervals import tails_of
 from calgrid.papers.declared import (
     COORDINATES,
     Entry,
@@ -22,7 +23,7 @@ from calgrid.papers.declared import (
 from calgrid.report.study import UNCALIBRATED, StudyData, named_calibrators
 from calgrid.statistics import mean_ranks, printed_numbers
 from calgrid.statistics.checks import WORDS, check_metrics
-from calgrid.statistics.paired import check_level, seed_interval
+from calgrid.statistics.paired import seed_interval
 from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (
     DRAWN,
@@ -427,7 +428,7 @@ def cell_means(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     ------
     ConfigError : for a ``level`` outside (0, 1).
     """
-    check_level(level)
+    tails_of(level)
     means = runs.groupby([*SECTION, "cell", "metric"], as_index=False).agg(
         mean=("value", "mean"),
         std=("value", "std"),

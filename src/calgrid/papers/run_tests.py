@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
+from calgrid.metrics.intervals import tails_of
 from calgrid.papers.cells import SECTION
-from calgrid.statistics.paired import check_level, paired_tests, run_draws
+from calgrid.statistics.paired import paired_tests, run_draws
 from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
@@ -74,7 +75,7 @@ def claim_tests(
     ------
     ConfigError : ``level`` outside (0, 1).
     """
-    check_level(level)
+    tails_of(level)
     columns = [*SECTION, *pairs.columns, *TESTED]
     if not pairs[["cell", "rival"]].isin(set(runs["cell"])).all(axis=1).any():
         return pairs.iloc[:0].reindex(columns=columns)

@@ -41,8 +41,12 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     DataError : a column is missing, or two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
+    words = {}
+    for key in WORDS:
+        found = metrics[key].astype("category").cat.rename_categories(str)
+        words[key] = found.cat.set_categories(sorted({*found.cat.categories, ""})).fillna("")
     frame = metrics.astype(dict.fromkeys(("value", *INTERVAL), "float64")).assign(
-        **{key: _categories(metrics[key]) for key in WORDS},
+        **words,
         severity=metrics["severity"].fillna(0).astype(int),
         fit_seed=metrics["fit_seed"].fillna(0),
         n_samples=metrics.get("n_samples", np.nan),
@@ -56,9 +60,3 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
 def groups(frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[np.int64]:
     """Number (n,) of the group of equal ``keys`` of each row, from 0 in the order of the keys."""
     return frame.groupby(list(keys), observed=True).ngroup().to_numpy()
-
-
-def _categories(column: pd.Series) -> pd.Series:
-    """Words as sorted categories; missing ones become empty."""
-    words = column.astype("category").cat.rename_categories(str)
-    return words.cat.set_categories(sorted({*words.cat.categories, ""})).fillna("")

@@ -10,35 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.components.metrics import find_metric, metric_names
-from calgrid.errors import ConfigError
 from calgrid.metrics.intervals import sampling_variance
 from calgrid.statistics.checks import WORDS
-from calgrid.statistics.verdicts import ROUNDING
-from calgrid.storage.schema import INTERVAL, NUMBER_KEY
+from calgrid.statistics.verdicts import ROUNDING, of_metric
 
 Floats = NDArray[np.float64]
 #: replaces a missing upper bound
 NO_BOUND = 1e9
-
-
-def check_level(level: float) -> None:
-    """Raise ConfigError unless a nominal coverage is in (0, 1)."""
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be between 0 and 1, got {level}.")
-
-
-def average_fit_seeds(
-    metrics: pd.DataFrame, keys: Sequence[str] = (*NUMBER_KEY, "seed")
-) -> pd.DataFrame:
-    """Average calibrator seeds, which are no independent runs: one row per value and run seed,
-    sorted by ``keys``.
-    """
-    return metrics.groupby(list(keys), as_index=False).agg(
-        **{column: (column, "mean") for column in ("value", *INTERVAL)},
-        n_samples=("n_samples", "min"),
-        std_fit=("value", "std"),
-        n_fits=("value", "count"),
-    )
 
 
 def student_reach(std: ArrayLike, n: ArrayLike, level: float) -> pd.Series:
@@ -87,15 +65,15 @@ def bounded_ends(
     """Ends of an interval of ``mean`` with the untransformed half-width ``reach``, within the
     bounds of ``metrics`` as in :func:`seed_interval`; NaN without a half-width.
     """
-    names = metric_names()
-    lows, highs, bounded = {}, {}, {}
-    for name in metrics.unique():
-        metric = find_metric(name) if name in names else None
-        lows[name], highs[name] = metric.bounds if metric else (-math.inf, math.inf)
-        bounded[name] = metric is not None and metric.is_bounded
-    least, most = metrics.map(lows).astype(float), metrics.map(highs).astype(float)
-    turned = metrics.map(bounded)
-    room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
+    lows, highs = {}, {}
+    for name in set(metrics) & set(metric_names()):
+        lows[name], highs[name] = find_metric(name).bounds
+    names = metrics.astype(object)
+    least = names.map(lows).astype(float).fillna(-math.inf)
+    most = names.map(highs).astype(float).fillna(math.inf)
+    transformed = of_metric(metrics, "is_bounded").eq(True)
+    room, head = (mean - least).where(transformed), most.clip(upper=NO_BOUND) - mean
+    # the half-width of the logit of the mean is its derivative, 1 / room + 1 / head, times reach
     factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
     low = (room + head) * room / (room + head * factor) + least
     high = (room + head) * room / (room + head * (1 / factor)) + least

@@ -18,11 +18,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.components.metrics import find_metric
+from calgrid.metrics.intervals import tails_of
 from calgrid.statistics.checks import WORDS, check_metrics, groups, keys_without
 from calgrid.statistics.paired import (
     Draws,
-    average_fit_seeds,
-    check_level,
     paired_tests,
     run_draws,
     student_reach,
@@ -72,7 +71,15 @@ def numbers(metrics: pd.DataFrame, resamples: pd.DataFrame | None = None) -> Num
     cells = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
     runs = rows[["cell", *SEEDS, "value", *INTERVAL, "n_samples"]]
     if runs.duplicated(["cell", "seed"]).any():
-        runs = average_fit_seeds(runs, ["cell", "seed"])
+        # seeds of calibrators are no independent runs
+        runs = runs.groupby(["cell", "seed"], as_index=False).agg(
+            value=("value", "mean"),
+            ci_low=("ci_low", "mean"),
+            ci_high=("ci_high", "mean"),
+            n_samples=("n_samples", "min"),
+            std_fit=("value", "std"),
+            n_fits=("value", "count"),
+        )
     else:
         runs = runs.assign(std_fit=np.nan, n_fits=runs["value"].notna().astype(int))
     places = runs[["cell", "seed"]].join(cells, on="cell")
@@ -191,36 +198,31 @@ def tests_of_pairs(
 
     The index of the frame is the row of ``found.cells``.
     """
-    check_level(level)
+    tails_of(level)
     cells = found.cells
-    low, high = pairs[["cell", "against"]].min(axis=1), pairs[["cell", "against"]].max(axis=1)
-    pairs = pairs[~pd.DataFrame({"low": low, "high": high}).duplicated().to_numpy()]
-    pairs = pairs.reset_index(drop=True)
+    ordered = pd.DataFrame(np.sort(pairs[["cell", "against"]].to_numpy(), axis=1))
+    pairs = pairs[~ordered.duplicated().to_numpy()].reset_index(drop=True)
     tests = pairs.join(_differences(found, pairs))
     tests = tests[tests["n_seeds"] > 0]
-    mine, other = (cells.loc[tests[side]] for side in ("cell", "against"))
-    same_method = mine["method"].to_numpy() == other["method"].to_numpy()
+    mine, other = tests["cell"].to_numpy(), tests["against"].to_numpy()
+    names = cells.astype(dict.fromkeys(WORDS, "str"))
+    own, against = names.iloc[mine].set_axis(tests.index), names.iloc[other]
+    same_method = own["method"].to_numpy() == against["method"].to_numpy()
     of_cells = prior_of(cells, study_priors(found, baseline) if priors is None else priors)
-    prior = (of_cells[tests["cell"]] + of_cells[tests["against"]]) / 2
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
     tests = tests.assign(
-        prior=np.where(same_method, np.nan, prior),
-        metric=mine["metric"].astype(str).to_numpy(),
+        **own,
+        against=against["method"].to_numpy(),
+        against_calibrator=against["calibrator"].to_numpy(),
+        prior=np.where(same_method, np.nan, (of_cells[mine] + of_cells[other]) / 2),
         ci_low=tests["difference"] - reach,
         ci_high=tests["difference"] + reach,
     )
-    place, ranked = groups(cells, keys_without("metric")), groups(cells, RANKED)
-    sides = place[tests["cell"]] * len(cells) + place[tests["against"]]
-    families = groups(tests.assign(place=ranked[tests["cell"]]), ["place", "family"])
+    place = groups(cells, keys_without("metric"))
+    sides = place[mine] * len(cells) + place[other]
+    ranked = groups(cells, RANKED)[mine]
+    families = groups(tests.assign(place=ranked), ["place", "family"])
     tests = judge_all(tests, sides, families, level, same_method)
-    names = cells.astype(dict.fromkeys(WORDS, "str"))
-    keys = names.loc[tests["cell"], keys_without("metric")].set_axis(tests.index)
-    against = names.loc[tests["against"]]
-    tests = tests.assign(
-        **keys,
-        against=against["method"].to_numpy(),
-        against_calibrator=against["calibrator"].to_numpy(),
-    )
     return tests.set_index("cell")[list(TEST_COLUMNS)]
 
 

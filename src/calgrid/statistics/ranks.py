@@ -1,9 +1,7 @@
 """Comparison of methods over settings by ranks (Demšar, JMLR 2006)."""
 
-import importlib
 import math
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -146,7 +144,10 @@ def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
         raise ConfigError(
             f"nemenyi_cd needs k >= 2, n >= 1 and 0 < alpha < 1, got k={k}, n={n}, alpha={alpha}."
         )
-    q = _scipy_stats().studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
+    # its import takes half as long as that of calgrid's statistics
+    from scipy import stats  # noqa: PLC0415
+
+    q = stats.studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
     return float(q * math.sqrt(k * (k + 1) / (6 * n)))
 
 
@@ -177,18 +178,13 @@ def critical_difference(
     test = friedman(ranks)
     cd = nemenyi_cd(test.n_methods, test.n_settings, alpha)
     means = ranks.mean().sort_values(kind="stable").rename("mean_rank")
-    return CriticalDifference(means, cd, _bars(means, cd), test, alpha)
-
-
-def _bars(means: pd.Series, cd: float) -> tuple[tuple[str, ...], ...]:
-    """Maximal runs of at least two sorted means within less than ``cd``."""
     ends = means.to_numpy().searchsorted(means.to_numpy() + cd, side="left")
     bars, reached = [], 0
     for start, end in enumerate(ends.tolist()):
         if end > reached and end - start > 1:
             bars.append(tuple(means.index[start:end]))
         reached = max(reached, end)
-    return tuple(bars)
+    return CriticalDifference(means, cd, tuple(bars), test, alpha)
 
 
 def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
@@ -220,35 +216,20 @@ def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
         raise DataError(
             f"scores must have a column for the reference '{reference}', it has: {known}."
         )
+    from scipy import stats  # noqa: PLC0415  (as in nemenyi_cd)
+
     differences = scores.drop(columns=reference).sub(scores[reference], axis="index")
-    tests = pd.DataFrame(
-        {name: _signed_rank(column.dropna()) for name, column in differences.items()}
-    ).T
-    tests = tests.reindex(columns=["n_settings", "median_difference", "statistic", "p_value"])
+    rows = {}
+    for name, column in differences.items():
+        known = column.dropna()
+        # equal everywhere: no evidence, and the formula would be 0 / 0
+        statistic, p_value = (0.0, 1.0) if len(known) else (math.nan, math.nan)
+        if known.any():
+            statistic, p_value = stats.wilcoxon(known, zero_method="pratt")
+        rows[name] = len(known), known.median(), float(statistic), float(p_value)
+    columns = ["n_settings", "median_difference", "statistic", "p_value"]
+    tests = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     return tests.astype({"n_settings": int}).assign(p_holm=holm(tests["p_value"]))
-
-
-def _signed_rank(differences: pd.Series) -> dict[str, float]:
-    statistic, p_value = math.nan, math.nan
-    if len(differences):
-        # all methods are equal everywhere: no evidence, and the formula would be 0 / 0
-        equal = not differences.any()
-        statistic, p_value = (
-            (0.0, 1.0) if equal else _scipy_stats().wilcoxon(differences, zero_method="pratt")
-        )
-    return {
-        "n_settings": len(differences),
-        "median_difference": differences.median(),
-        "statistic": float(statistic),
-        "p_value": float(p_value),
-    }
-
-
-def _scipy_stats() -> ModuleType:
-    """Import SciPy's statistics lazily: it would take half of the import time of calgrid's
-    statistics.
-    """
-    return importlib.import_module("scipy.stats")
 
 
 def improvements(scores: pd.DataFrame, reference: str, datasets: pd.Series) -> pd.DataFrame:
@@ -315,17 +296,22 @@ def win_rates(
     # sums of integers and halves are exact: who always wins has the rate 1
     drawn = np.einsum("rs,sab->rab", weights, wins) / n
     mean, ends = wins.mean(axis=0), ((1 - level) / 2, (1 + level) / 2)
-    table = pd.DataFrame({"name": complete.columns})
-    for name, read in (("win_rate", _win_rate), ("rating", bradley_terry)):
-        prefix = name.removesuffix("_rate")
-        low, high = np.quantile(read(drawn), ends, axis=0)
-        table = table.assign(**{name: read(mean), f"{prefix}_low": low, f"{prefix}_high": high})
-    table = table.assign(n_settings=n).sort_values("win_rate", ascending=False, kind="stable")
-    return table.reset_index(drop=True)
-
-
-def _win_rate(wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    return wins.sum(axis=-1) / (wins.shape[-1] - 1)
+    others = len(mean) - 1
+    win_low, win_high = np.quantile(drawn.sum(axis=-1) / others, ends, axis=0)
+    rating_low, rating_high = np.quantile(bradley_terry(drawn), ends, axis=0)
+    table = pd.DataFrame(
+        {
+            "name": complete.columns,
+            "win_rate": mean.sum(axis=-1) / others,
+            "win_low": win_low,
+            "win_high": win_high,
+            "rating": bradley_terry(mean),
+            "rating_low": rating_low,
+            "rating_high": rating_high,
+            "n_settings": n,
+        }
+    )
+    return table.sort_values("win_rate", ascending=False, kind="stable", ignore_index=True)
 
 
 def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:

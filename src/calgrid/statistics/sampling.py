@@ -30,7 +30,7 @@ from calgrid.metrics.intervals import (
 )
 from calgrid.metrics.table import Metric
 from calgrid.statistics.checks import groups
-from calgrid.statistics.paired import check_level, student_reach
+from calgrid.statistics.paired import student_reach
 from calgrid.statistics.verdicts import decided_by, judge_all, seed_prior
 
 Floats = NDArray[np.float64]
@@ -99,8 +99,23 @@ def paired_bootstrap(
     half-widths, Zou and Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their
     coverage.
     """
-    check_level(level)
-    _check_runs(runs)
+    tails_of(level)
+    if len(runs) < 2 or 0 in map(len, runs.values()):
+        raise DataError("runs must hold at least two methods with at least one run each.")
+    counts = {method: len(each) for method, each in runs.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise DataError(
+            f"Methods are compared seed by seed, but have different numbers of runs ({listed}); "
+            "give one of each seed, in the same order."
+        )
+    for method, each in runs.items():
+        for first, second in itertools.combinations(each, 2):
+            if np.array_equal(np.asarray(first), np.asarray(second)):
+                raise DataError(
+                    f"Two runs of {method} have the same numbers, so they are no different seeds; "
+                    "give each run once."
+                )
     shape = np.shape(next(iter(runs.values()))[0])
     for name in metrics:
         find_ranking_metric(name, "metrics")
@@ -160,25 +175,6 @@ def _judged(
     found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
     return found.drop(columns=["df_test", "n_test", "prior"])
-
-
-def _check_runs(runs: Mapping[str, Sequence[ArrayLike | Output]]) -> None:
-    if len(runs) < 2 or 0 in map(len, runs.values()):
-        raise DataError("runs must hold at least two methods with at least one run each.")
-    counts = {method: len(each) for method, each in runs.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
-        raise DataError(
-            f"Methods are compared seed by seed, but have different numbers of runs ({listed}); "
-            "give one of each seed, in the same order."
-        )
-    for method, each in runs.items():
-        for first, second in itertools.combinations(each, 2):
-            if np.array_equal(np.asarray(first), np.asarray(second)):
-                raise DataError(
-                    f"Two runs of {method} have the same numbers, so they are no different seeds; "
-                    "give each run once."
-                )
 
 
 def _scores(models: Sequence[Resampled]) -> _Scores:
