@@ -1,14 +1,11 @@
 """Atomic files: the old file or the new one, whatever happens in between."""
 
 import errno
-import math
 import os
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import (
@@ -117,25 +114,14 @@ def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path):
     assert (tmp_path / "one").read_text() == "old"
 
 
-@settings(deadline=None, max_examples=30)
-@given(
-    st.dictionaries(
-        st.text(max_size=5),
-        st.integers() | st.floats() | st.text(max_size=5) | st.none(),
-        max_size=5,
-    )
-)
-def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path_factory, value):
-    one, two = (tmp_path_factory.getbasetemp() / name for name in ("one.json", "two.json"))
+def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path):
+    value = {"z": float("inf"), "ö": None, "n": [2**70, -0.1], "a": {"y": "x", "b": True}}
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
     write_json(one, value)
     write_json(two, dict(reversed(value.items())))
+    assert read_json(one) == value
     assert one.read_bytes() == two.read_bytes()
-    # people can read it
-    assert len(one.read_text().splitlines()) == max(1, len(value) + 2 * bool(value))
-    back = read_json(one)
-    for key, item in value.items():
-        same_nan = isinstance(item, float) and math.isnan(item) and math.isnan(back[key])
-        assert same_nan or back[key] == item
+    assert len(one.read_text().splitlines()) == 12  # people can read it
 
 
 @pytest.mark.parametrize(

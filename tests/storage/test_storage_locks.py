@@ -365,7 +365,7 @@ class TestTakeOver:
 @pytest.mark.parametrize("links", ["links", "no links"])
 def test_of_processes_racing_for_a_lock_exactly_one_wins(start_python, tmp_path, dead, links):
     """Without an owner, with a dead one, and with a dead one and the dead claim of another."""
-    rounds = 180
+    rounds = 90
     racers = [start_python(RACE, links) for _ in range(3)]
     results = []
     for number in range(rounds):

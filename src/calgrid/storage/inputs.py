@@ -7,7 +7,6 @@ these with the records that are there then (:mod:`calgrid.plan.pending`).
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from calgrid.components import copies, fingerprint
 from calgrid.errors import CalgridError, ConfigError, StateError, refuse
+from calgrid.storage.atomic import parse_json
 from calgrid.storage.layout import MADE_FROM, STUDY_STAGES, record_of
 from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
 from calgrid.storage.sources import source_digest
@@ -28,22 +28,12 @@ COMPARED = (CHECKSUM, "fingerprint", FILES, INPUTS)
 def record_content(path: Path) -> Facts:
     """Values of :data:`COMPARED` in a record, without a check of its checksum; empty if it is
     missing or damaged.
-
-    Planning reads thousands of records, so the other keys, which hold most of the text, are not
-    parsed: a key of the record stands behind a line break and two spaces (``write_record``).
     """
-    content = {}
     try:
-        text = path.read_bytes()
-        for key in COMPARED:
-            _, found, rest = text.partition(f'\n  "{key}": '.encode())
-            end = b"\n  }" if rest.startswith(b"{\n") else b"\n"
-            value, close, _ = rest.partition(end)
-            if found:
-                content[key] = json.loads(value.rstrip(b",") + close)
-    except (OSError, ValueError, RecursionError):
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError):
         return {}
-    return content
+    return {key: content[key] for key in COMPARED if key in content}
 
 
 @dataclass(frozen=True)

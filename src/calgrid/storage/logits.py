@@ -142,7 +142,19 @@ def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
         for part in parts:
             validate_logits(part, str(path))
             table = _as_table(part)
-            writer = writer or stack.enter_context(_writer(temporary, table.schema))
+            if writer is None:
+                lists = {*MATRICES, "probabilities"} & {*table.column_names}
+                split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
+                # only names of shifts repeat; row numbers are stored as differences
+                writer = pq.ParquetWriter(
+                    temporary,
+                    table.schema,
+                    compression="zstd",
+                    write_page_checksum=True,
+                    use_dictionary=["shift"] if "shift" in table.column_names else False,
+                    column_encoding={"index": "DELTA_BINARY_PACKED", **split},
+                )
+                stack.enter_context(writer)
             writer.write_table(table, row_group_size=len(table))
 
 
@@ -161,22 +173,6 @@ def _as_table(data: Logits) -> pa.Table:
             columns[name] = _fixed_size_list(values, kind)
     metadata = json.dumps(dict(data.metadata), sort_keys=True)
     return pa.table(columns, metadata={METADATA_KEY: metadata})
-
-
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Writer of a logits file: only names of shifts repeat, so other columns have no dictionary,
-    and row numbers are stored as differences.
-    """
-    lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-    split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        write_page_checksum=True,
-        use_dictionary=["shift"] if "shift" in schema.names else False,
-        column_encoding={"index": "DELTA_BINARY_PACKED", **split},
-    )
 
 
 def count_groups(path: Path, what: str = "logits file") -> int:

@@ -77,19 +77,24 @@ def make_result(
             inputs.check()
             if _holds(folder, record, read, fingerprint) and not _is_forced(folder / record):
                 return False
+            # a working folder with its record lacks only the renaming
             fresh = not _holds(partial, record, read, fingerprint)
             if fresh:
                 _begin(partial, record, read)
-                content = {"fingerprint": fingerprint, **produce(partial)}
+                content = {"fingerprint": fingerprint, **produce(partial), INPUTS: read}
                 lock.check()
                 try:
                     inputs.check()
                 except CalgridError:  # nothing may continue from it
                     shutil.rmtree(partial)
                     raise
-                _write_record(partial, record, {**content, INPUTS: read}, outputs, optional)
+                _write_record(partial, record, content, outputs, optional)
             lock.check()
-            _remove_resume_state(partial, record)
+            # resume state is all that the record does not list
+            kept = {partial / name for name in (record, *Record.read(partial, record).files)}
+            for path in partial.rglob("*"):
+                if path.is_file() and path not in kept:
+                    path.unlink()
             _rename(partial, folder)
         except OSError as error:
             raise disk_error(error, folder) from error
@@ -192,14 +197,6 @@ def _write_record(
     # a job may know the checksums of large files that it wrote
     files = {**content.get(FILES, {}), **listed(folder, written)}
     write_record(folder / record, {**content, FILES: files})
-
-
-def _remove_resume_state(folder: Path, record: str) -> None:
-    """Remove everything that the record does not list."""
-    listed_files = {folder / record, *(folder / name for name in Record.read(folder, record).files)}
-    for path in folder.rglob("*"):
-        if path.is_file() and path not in listed_files:
-            path.unlink()
 
 
 def _rename(source: Path, target: Path) -> None:

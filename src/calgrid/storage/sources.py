@@ -45,9 +45,9 @@ def source_digest(data_root: str | Path | None, name: str) -> str:
     path = Path(data_root or "", name)
     try:
         return _digest(path)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
         raise ConfigError(
-            f"the file or folder '{path}' does not exist; {name_data_root(name)}."
+            f"the file or folder '{error.filename}' does not exist; {name_data_root(name)}."
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -94,7 +94,7 @@ def _digests(folder: Path, names: Iterable[str]) -> list[tuple[str, str]]:
     """Name and SHA-256 of each file of a folder."""
     paths = {name: folder / name for name in names}
     with ThreadPoolExecutor(READERS) as readers:
-        digests = readers.map(_file_digest, paths.values())
+        digests = readers.map(sha256_of, paths.values())
         if len(paths) < MANY_FILES:
             return list(zip(paths, digests, strict=True))
         found = []
@@ -103,15 +103,6 @@ def _digests(folder: Path, names: Iterable[str]) -> list[tuple[str, str]]:
                 found.append(each)
                 progress.advance()
     return found
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise ConfigError(
-            f"'{path}' cannot be read ({error.strerror}); mend or remove it."
-        ) from None
 
 
 def cache_file(room: str, key: str | bytes) -> Path | None:

@@ -44,15 +44,8 @@ def write_frame(
     ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``. ``columns``
     are those to write with their types (``KINDS``); by default all, with their own types.
     """
-    with replacing(path) as temporary:
-        table = to_table(frame) if columns is None else as_table(frame, columns)
-        table = table.replace_schema_metadata(_footer(metadata))
-        with _writer(temporary, table.schema) as writer:
-            writer.write_table(table)
-
-
-def _footer(metadata: Facts | None) -> dict[bytes, str] | None:
-    return {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+    with writing(path, metadata) as writer:
+        writer.add(to_table(frame) if columns is None else as_table(frame, columns))
 
 
 def to_table(frame: pd.DataFrame) -> pa.Table:
@@ -61,24 +54,15 @@ def to_table(frame: pd.DataFrame) -> pa.Table:
     return table.replace_schema_metadata(None)
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Writer of a table, without dictionaries of floats, which rarely repeat."""
-    repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return pq.ParquetWriter(
-        path, schema, compression="zstd", write_page_checksum=True, use_dictionary=repeated
-    )
-
-
 class TableWriter:
     """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows or
-    ``PIECE_BYTES`` bytes.
-
-    A smaller table has the same bytes as with :func:`write_frame`, which has the same ``metadata``.
+    ``PIECE_BYTES`` bytes; floats, which rarely repeat, have no dictionaries.
     """
 
     def __init__(self, path: Path, metadata: Facts | None = None) -> None:
-        self._path = path
-        self._footer = _footer(metadata)
+        self._path, self._footer = path, None
+        if metadata:
+            self._footer = {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)}
         self._pieces: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
 
@@ -94,7 +78,14 @@ class TableWriter:
     def _flush(self) -> None:
         table = join(self._pieces)
         if self._writer is None:
-            self._writer = _writer(self._path, table.schema)
+            repeated = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
+            self._writer = pq.ParquetWriter(
+                self._path,
+                table.schema,
+                compression="zstd",
+                write_page_checksum=True,
+                use_dictionary=repeated,
+            )
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._pieces = []
 
