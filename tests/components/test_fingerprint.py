@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
 from calgrid.plan.plan import KINDS, Plan
@@ -79,47 +77,26 @@ def test_other_python_versions_here_give_the_same_fingerprints(run_python):
         "for f in files: fingerprint._write(ast.parse(f.read_text('utf-8')), parts)\n"
         "print(fingerprint.digest([part for part in parts if isinstance(part, str)]))"
     )
-    here = run_python(program)
-    others = [
-        shutil.which(f"python3.{minor}")
-        for minor in range(11, 20)
-        if minor != sys.version_info.minor
-    ]
-    compared = 0
-    for other in filter(None, others):
+    here, compared = "", 0
+    for minor in range(11, 20):
+        other = shutil.which(f"python3.{minor}")
+        if other is None or minor == sys.version_info.minor:
+            continue
         env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
         done = subprocess.run(
             [other, "-c", program], capture_output=True, text=True, env=env, check=False
         )
         if done.returncode == 0:
+            here = here or run_python(program)
             assert done.stdout == here, other
             compared += 1
     if not compared:
         pytest.skip("no other Python from 3.11 on that runs here")
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda children: (
-        st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=4)
-    ),
-    max_leaves=10,
-)
-
-
-def reversed_keys(value):
-    if isinstance(value, dict):
-        return {key: reversed_keys(item) for key, item in reversed(value.items())}
-    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
-
-
-@settings(deadline=None, max_examples=25)
-@given(json_values)
-def test_the_order_of_keys_does_not_count(value):
-    assert fingerprint.digest(value) == fingerprint.digest(reversed_keys(value))
-
-
-def test_digests_are_short_hexadecimal_and_differ_with_the_value():
+def test_digests_are_short_hexadecimal_and_differ_with_the_value_and_not_with_the_order_of_keys():
+    nested, turned = {"a": [{"b": 1, "c": 2.5}], "d": None}, {"d": None, "a": [{"c": 2.5, "b": 1}]}
+    assert fingerprint.digest(nested) == fingerprint.digest(turned)
     values = [{"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {"a": 1.5}, [1, 2], [2, 1], None, ""]
     digests = {fingerprint.digest(value) for value in values}
     assert len(digests) == len(values)
@@ -150,13 +127,9 @@ def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(make_config,
 
 
 def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
-    relative = [
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-    assert relative == []
+    relative = re.compile(r"^\s*from \.", re.MULTILINE)
+    found = [path for path in PACKAGE.rglob("*.py") if relative.search(path.read_text("utf-8"))]
+    assert found == []
 
 
 # Edits of a copy of the package. Each edit is seen by a fresh process (a fork that has imported
@@ -247,24 +220,12 @@ UNUSED = (
 #: what is edited -> files, the old text and the new one (or what is appended), what reruns
 EDITS = {
     "nothing": ("losses/mbls.py", "", "", set()),
-    "a comment": ("losses/mbls.py", "", "\n\n# a remark\n", set()),
     "a loss": ("losses/mbls.py", *EDIT, branch("mbls", "tst+mbls")),
-    "the loss of second stages": ("losses/ce.py", *EDIT, branch("ce", "tst", "tst+mbls")),
     "the base of losses": ("losses/base.py", *EDIT, RUNS),
     "a procedure": ("procedures/tst.py", *EDIT, branch("tst", "tst+mbls")),
-    "a helper of procedures": ("procedures/second_stage.py", *EDIT, branch("tst", "tst+mbls")),
-    "the base of procedures": ("training/procedure.py", *EDIT, RUNS),
     "the trainer": ("training/trainer.py", *EDIT, TRAINED),
-    "a backbone": (
-        "backbones/small_images.py",
-        "blocks_per_level = 1",
-        "blocks_per_level = 2",
-        RUNS,
-    ),
     "a reader of published checkpoints": ("backbones/focal_calibration.py", *EDIT, PUBLISHED),
-    "how weights are published": ("jobs/published.py", *EDIT, PUBLISHED),
     "a data set": ("datasets/digits.py", *EDIT, {*TRAINED, "data"}),
-    "how data sets are drawn": ("datasets/_splits.py", *EDIT, {*RUNS, "data"}),
     "a shift family": (
         "datasets/corruptions.py",
         "0.08, 0.16",
@@ -272,7 +233,6 @@ EDITS = {
         TRAINED & AFTER_TRAINING,
     ),
     "prediction": ("jobs/predict.py", *EDIT, AFTER_TRAINING),
-    "a calibrator": ("calibrators/ts.py", *EDIT, CALIBRATIONS),
     "a helper of a calibrator": ("calibrators/_temperature.py", *EDIT, CALIBRATIONS),
     "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "figures"}),
     "a table": ("report/tables/ranks.py", *EDIT, {"tables"}),
@@ -420,15 +380,15 @@ def _edited(tree, rng):
                 return
 
 
-def test_two_hundred_random_edits_of_code_that_acts_change_a_fingerprint_each(monkeypatch):
+def test_random_edits_of_code_that_acts_change_a_fingerprint_each(monkeypatch):
     roots = [f"calgrid.jobs.{name}" for name in ("train", "predict", "calibrate", "aggregate")]
     components = [
         *registry.descriptions("loss").values(),
         *registry.descriptions("calibrator").values(),
     ]
     before = fingerprint.code_digests([*roots, *(each.module for each in components)])
-    rng, parse, read, seen = random.Random(0), fingerprint.parse, fingerprint._read, 0
-    for number in range(200):
+    rng, parse, read = random.Random(0), fingerprint.parse, fingerprint._read
+    for number in range(80):
         module = rng.choice(sorted(name for name in before if name != "calgrid.calibrators"))
 
         def edited(content, where):
@@ -446,18 +406,6 @@ def test_two_hundred_random_edits_of_code_that_acts_change_a_fingerprint_each(mo
             )
             digest = fingerprint._module_digest.__wrapped__(module)
         assert digest != fingerprint._module_digest(module), (number, module)
-        seen += 1
-    assert seen == 200
-
-
-def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home):
-    plan = Plan(Study(CONFIG, home))
-    found = {
-        key.method: plan.train(key).fingerprint
-        for key in plan.study.runs
-        if key.protocol == "digits"
-    }
-    assert found == {method: edited["nothing"][f"train {method}"] for method in METHODS}
 
 
 def test_the_device_and_the_folders_are_no_part_of_a_fingerprint(make_config, home, tmp_path):

@@ -30,9 +30,6 @@ FORMAT_VERSION = 2
 NEUTRAL = "NEUTRAL"
 #: constant of a module of a plugin: files that it reads or executes, relative to its own folder
 FILES = "FILES"
-IMPORTS = (ast.Import, ast.ImportFrom)
-#: field that says whether a name is read or set, which follows from where it stands
-CONTEXT = "ctx"
 #: nodes of a syntax tree that have a docstring
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -345,11 +342,12 @@ def _write(node: ast.AST, parts: list[Any]) -> None:
         if name == "body" and isinstance(node, DOCUMENTED):
             has_docstring = ast.get_docstring(node, clean=False) is not None
             value = value[1:] if has_docstring else value
-        if value is None or value == [] or name == CONTEXT:
+        # whether a name is read or set follows from where it stands
+        if value is None or value == [] or name == "ctx":
             continue
         parts.append(f"{name}=")
         for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, IMPORTS):
+            if isinstance(item, ast.Import | ast.ImportFrom):
                 parts.append([item])
             elif isinstance(item, ast.AST):
                 _write(item, parts)
