@@ -116,7 +116,14 @@ def summarise_study(
     found = numbers(metrics, resamples)
     cells, runs = found.cells, found.runs
     summary = pd.concat([cells, _over_seeds(runs, cells["metric"], level)], axis=1)
-    summary["ci_high"] = _capped(summary)
+    # the interval of a term of an error ends no higher than that of the error
+    wholes = {}
+    for name in cells["metric"].unique():
+        wholes[name] = find_metric(name, "the column metric").part_of or ""
+    place, own = groups(cells, keys_without("metric")), cells["metric"].astype(str)
+    whole = pd.MultiIndex.from_arrays([place, cells["metric"].map(wholes).astype(str)])
+    high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
+    summary["ci_high"] = np.fmin(high.to_numpy(), high.reindex(whole).to_numpy())
     pairs = baseline_pairs(cells, baseline)
     if asked.comparisons is not None:
         pairs = study_pairs(cells, summary[["mean", *INTERVAL]], baseline, asked.comparisons)
@@ -167,15 +174,3 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
         test_high=summary["ci_high"],
     )
     return seed_interval(summary.assign(metric=metric), level).drop(columns="metric")
-
-
-def _capped(summary: pd.DataFrame) -> ArrayLike:
-    """Upper ends of all intervals; that of a term of an error is at most that of the error."""
-    place = groups(summary, keys_without("metric"))
-    wholes = {}
-    for name in summary["metric"].unique():
-        wholes[name] = find_metric(name, "the column metric").part_of or ""
-    own, wanted = summary["metric"].astype(str), summary["metric"].map(wholes).astype(str)
-    high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
-    whole = high.reindex(pd.MultiIndex.from_arrays([place, wanted]))
-    return np.fmin(high.to_numpy(), whole.to_numpy())

@@ -32,8 +32,7 @@ class ManifestRun(TypedDict):
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
     an ensemble, with first stages. An ensemble with an external member counts as ``external``.
     ``bank``: whether an external run is of a bank. ``class_groups``: number of classes of each
-    group of its data set, the first classes first. Those of an earlier version have no
-    ``ood_groups``.
+    group of its data set, the first classes first.
     """
 
     key: Key
@@ -44,7 +43,7 @@ class ManifestRun(TypedDict):
     fingerprint: str
     external: bool
     families: list[str]
-    ood_groups: NotRequired[dict[str, list[str]]]
+    ood_groups: dict[str, list[str]]
     sees_validation: bool
     draws_validation: bool
     warning: str
