@@ -6,6 +6,7 @@ A kind is declared where its jobs are planned, with :func:`kind` at a method of
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,12 +75,15 @@ def kind(
     name: str, need: Need, large: Need | None = None, **facts: Any
 ) -> Callable[[Planner], Planner]:
     """Declare a kind of job, which the decorated method plans; ``facts``: further attributes of
-    :class:`Kind`.
+    :class:`Kind`. A module that does not exist raises ModuleNotFoundError.
     """
+    module = facts.get("module", f"calgrid.jobs.{name}")
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(f"@kind('{name}'): there is no module '{module}'; correct it.")
     record = facts.get("record", f"{name}.json")
     defaults = {
         "record": record,
-        "module": f"calgrid.jobs.{name}",
+        "module": module,
         "place": f"runs/{RUN_PATH}/{Path(record).stem}",
         "log": f"{name}/{RUN_PATH}",
         "rule": name,

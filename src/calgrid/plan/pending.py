@@ -52,8 +52,9 @@ def pending(plan: Plan, forced: Collection[str] = ()) -> dict[str, Must]:
             if why or above:
                 again = [other.result for other in above if read.is_there(other.folder)]
                 found[job.result] = Must(why or FOLLOWS, read.is_there(job.folder), again)
-        for job in jobs:
-            for other in job.above if job.result in found and not job.is_stage else ():
+        for job in plan.jobs:
+            needed = job.above if job.result in found else ()
+            for other in needed:
                 if other.result not in found and not all(map(read.is_there, _files(other, True))):
                     found[other.result] = Must(MISSING, read.is_there(other.folder), [])
     return found

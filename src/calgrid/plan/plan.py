@@ -527,19 +527,16 @@ class Plan:
         )
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
+        """A calibrator with its seeds, and the fingerprint of its code and options."""
         options = json.dumps(entry["options"], sort_keys=True)
+        module = registry.describe("calibrator", entry["id"]).module
         return {
             **entry,
             "seeds": list(seeds) if entry["stochastic"] else list(seeds)[:1],
-            "fingerprint": self._calibrator(entry["name"], entry["id"], options),
+            "fingerprint": fingerprint.of_job(
+                {"name": entry["name"], "options": options}, [module]
+            ),
         }
-
-    @functools.cache
-    def _calibrator(self, name: str, id: str, options: str) -> str:
-        """Fingerprint of the code and the options (JSON) of a calibrator."""
-        return fingerprint.of_job(
-            {"name": name, "options": options}, [registry.describe("calibrator", id).module]
-        )
 
     @functools.cache
     def _digest(self, path: Path) -> str:
@@ -570,7 +567,7 @@ class Plan:
             "folders": [job.folder for job in self.jobs],
             "configuration": config,
         }
-        digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
+        digest = fingerprint.of_job(content, self._stage_modules("aggregate"))
         given = self.study.config.model_dump(exclude_unset=True)
         return cast(Manifest, {**content, "given": given, "fingerprint": digest})
 
@@ -716,43 +713,35 @@ class Plan:
     @functools.cache
     def stage(self, name: str) -> Job[Any]:
         """Job of files of the study: ``aggregate``, ``tables``, ``figures``, ``report``."""
-        above = tuple(map(self.stage, MADE_FROM[name]))
-        digest = self.manifest()["fingerprint"]
-        if above:
-            inputs = [stage.fingerprint for stage in above]
-            digest = fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
-        else:
+        manifest, study, modules = self.manifest(), self.study.layout, self._stage_modules(name)
+        if name == "aggregate":
+            files = manifest["published_sha256"]
             above = tuple(job for job in self.jobs if job.kind != "data")
-        study, files, code = self.study.layout, self._stage_files(name), self._stage_code(name)
+            digest = manifest["fingerprint"]
+        else:
+            paths: list[Path] = []
+            if name == "report":  # its templates are no modules
+                paths += sorted((plugins.PACKAGE_ROOT / "report").glob("*.j2"))
+            for paper in self.study.config.papers:
+                paths += [paper_folder(self.study.home, paper) / file for file in DECLARED]
+            digests = {str(path): self._digest(path) for path in paths}
+            files = {**manifest["published_sha256"], **digests}
+            above = tuple(map(self.stage, MADE_FROM[name]))
+            inputs = [stage.fingerprint for stage in above]
+            content = {"stage": name, "inputs": inputs, "files": list(digests.values())}
+            digest = fingerprint.of_job(content, modules)
         folder, spec = f"{study.results}/{study.study}", {"fingerprint": digest}
-        module = KINDS[name].module
+        code, module = fingerprint.code_digest(modules), KINDS[name].module
         return Job(name, study.study, folder, "", spec, code, module, files, above)
 
-    def _stage(self, name: str) -> str:
-        """Digest of the code and files of a stage of the study."""
-        files = list(self._stage_files(name).values()) if name != "aggregate" else []
-        content = {"stage": name, "files": files, "code": self._stage_code(name)}
-        return fingerprint.digest({"format": fingerprint.FORMAT_VERSION, **content})
-
-    def _stage_files(self, name: str) -> dict[str, str]:
-        """SHA-256 of the files that a stage of the study reads beside results."""
-        files: list[Path] = []
-        if name == "report":  # its templates are no modules
-            files += sorted((plugins.PACKAGE_ROOT / "report").glob("*.j2"))
-        if name != "aggregate":
-            for paper in self.study.config.papers:
-                files += [paper_folder(self.study.home, paper) / file for file in DECLARED]
-        digests = {str(path): self._digest(path) for path in files}
-        return {**self.manifest()["published_sha256"], **digests}
-
-    def _stage_code(self, name: str) -> str:
-        """Digest of the code of a stage of the study."""
+    def _stage_modules(self, name: str) -> tuple[str, ...]:
+        """Modules whose code determines a stage of the study."""
         modules = [KINDS[name].module, *self._metric_modules]
         if name == "report":  # it shows what plugins say of their components
             for code in {job.code for job in self.jobs}:
                 named = [name for name in fingerprint.modules_of(code) if "/" not in name]
                 modules += [name for name in named if not name.startswith(f"{plugins.PACKAGE}.")]
-        return fingerprint.code_digest(tuple(sorted(set(modules))))
+        return tuple(sorted(set(modules)))
 
 
 def _key(key: RunKey) -> specs.Key:

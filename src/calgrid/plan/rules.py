@@ -122,14 +122,16 @@ class Jobs:
         return {"id": "[0-9a-f]+", **constraints}
 
     def ids(self, kind: Kind) -> str:
-        """Regular expression of the ids of a kind's jobs, which tell its results from those of
-        other rules with the same files. The first of these has all but theirs: a pattern of the ids
-        of all predictions would slow down large grids.
+        """Regular expression of the ids of a kind's jobs.
+
+        Kinds may have folders of the same names (imports and ensembles those of predictions), so
+        that only ids tell them apart. The first of such kinds has all ids but those of the others:
+        a list of the ids of all predictions would slow down large grids.
         """
-        first, *others = (name for name, each in KINDS.items() if each.place == kind.place)
-        if first != kind.name:
+        _, *listed = (name for name, each in KINDS.items() if each.place == kind.place)
+        if kind.name in listed:
             return alternatives(job.id for job in self.plan.jobs if job.kind == kind.name)
-        theirs = alternatives(job.id for job in self.plan.jobs if job.kind in others)
+        theirs = alternatives(job.id for job in self.plan.jobs if job.kind in listed)
         return f"(?!{theirs})[0-9a-f]+"
 
     @functools.cached_property
