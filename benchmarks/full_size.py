@@ -71,9 +71,11 @@ LOOKS_A_SECOND = 10
 CALIBRATE_RUN = """
 import json, sys
 from pathlib import Path
-from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.calibrate import run
+from calgrid.storage.call import Call
 spec, predicted, out, threads = sys.argv[1:]
-calibrate(json.loads(Path(spec).read_text()), Path(predicted), Path(out), int(threads))
+reads = (Path(predicted, "predict.json"),)
+run(Call(json.loads(Path(spec).read_text()), Path(out), reads, threads=int(threads)))
 """
 #: resident memory of the Snakemake that runs a job on a node
 NODE_MB = 200

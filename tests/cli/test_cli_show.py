@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tests.jobs.small import import_run
 
-from calgrid.jobs.import_logits import import_run
 from calgrid.metrics import evaluate
 from calgrid.report.run import reliability
 from calgrid.storage.records import FILES, listed, write_record

@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calgrid.jobs.predict import predict
-from calgrid.jobs.train import train
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import write_record
+from calgrid.jobs import calibrate as calibrate_job
+from calgrid.jobs import import_logits, published
+from calgrid.jobs import predict as predict_job
+from calgrid.jobs import train as train_job
+from calgrid.storage.call import Call
+from calgrid.storage.inputs import NOTHING
+from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.records import PREDICT, write_record
 
 HOME = Path(__file__).parents[2]
 FAMILIES = ("digits_c", "ood/photos")
@@ -49,18 +53,43 @@ def key(method, seed=1):
 CE = key("ce")
 
 
+def train(spec, data, out, first_stage=None):
+    """Train by a specification; returns whether there was something to do, as the next ones do."""
+    models = [] if first_stage is None else [first_stage]
+    return train_job.run(Call(spec, out, (data / MANIFEST, *models), device="cpu"))
+
+
+def take_weights(spec, data, out, root=Path(), given=NOTHING):
+    return published.run(Call(spec, out, (data / MANIFEST,), given, root))
+
+
+def predict(spec, model, data, out, shifts=()):
+    """``shifts`` are the folders of the images of the shift families of the specification."""
+    images = [folder / MANIFEST for folder in shifts]
+    return predict_job.run(Call(spec, out, (model, data / MANIFEST, *images), device="cpu"))
+
+
+def calibrate(spec, logits, out, threads=1):
+    return calibrate_job.run(Call(spec, out, (logits / PREDICT,), threads=threads))
+
+
+def import_run(spec, files, out):
+    return import_logits.run(Call(spec, out, tuple(files)))
+
+
 def trained(plan, data, out, run=CE, **options):
     """Train a run in ``out/train``; returns the path of its model."""
-    train(plan.train(run).spec, data / run.dataset, out / "train", device="cpu", **options)
+    train(plan.train(run).spec, data / run.dataset, out / "train", **options)
     return out / "train/model.safetensors"
 
 
 def predicted(plan, data, out, run=CE, families=(), spec=None, job="predict"):
     """Predict the run in ``out/train``; returns whether there was something to do."""
-    folders = {family: data / family.removeprefix("ood/") for family in families}
-    spec = spec or plan.predict(run).spec
+    spec = dict(spec or plan.predict(run).spec)
+    spec["shifts"] = {name: spec["shifts"][name] for name in families}
+    folders = [data / family.removeprefix("ood/") for family in families]
     model = out / "train/model.safetensors"
-    return predict(spec, model, data / run.dataset, out / job, shifts=folders, device="cpu")
+    return predict(spec, model, data / run.dataset, out / job, folders)
 
 
 def values(rows):

@@ -7,10 +7,9 @@ import copy
 import pytest
 import timm
 import torch
-from tests.jobs.small import HOME, key, predicted, small_study, trained
+from tests.jobs.small import HOME, key, predicted, small_study, train, trained
 
 from calgrid.errors import ConfigError
-from calgrid.jobs.train import train
 from calgrid.plan.plan import Plan
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
@@ -97,5 +96,5 @@ def test_images_of_a_wrong_size_are_refused_before_the_first_step(plan, data, tm
         "these have 8x8",
     ]
     with refuses(ConfigError, *parts):
-        train(spec, data / "digits", tmp_path / "run", device="cpu")
+        train(spec, data / "digits", tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()

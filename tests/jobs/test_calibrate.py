@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
+from tests.jobs.small import CE, HOME, calibrate, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import StateError
-from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs import calibrate as calibrate_job
+from calgrid.jobs import predict as predict_job
 from calgrid.jobs.conformal import halves
 from calgrid.jobs.diagnostics import class_scores
-from calgrid.jobs.predict import predict
 from calgrid.jobs.scoring import Scorer, drawn_rows, output_of
 from calgrid.metrics import auroc, check_probabilities, evaluate
 from calgrid.metrics.conformal import conformal_quantile
@@ -173,7 +173,8 @@ class TestSameShift:
             fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"]
         )
         out = tmp_path_factory.mktemp("same") / "part"
-        calibrate(Plan(Study(study, HOME)).calibrate(CE).spec, run / "predict", out)
+        spec = Plan(Study(study, HOME)).calibrate(CE).spec
+        calibrate({**spec, "checkpoints": ["last"]}, run / "predict", out)
         return read_frame(out / "metrics.parquet")
 
     def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
@@ -213,6 +214,7 @@ class TestRedrawn:
     def test_values_are_those_of_a_fit_on_a_part_of_all_rows(self, run, tmp_path):
         spec = Plan(Study(small_study(), HOME)).calibrate(CE).spec
         spec = {**spec, "fit_on": ["val", "redrawn"], "draws": [3, 4], "families": []}
+        spec["checkpoints"] = ["last"]
         calibrate(spec, run / "predict", tmp_path / "part")
         found = read_frame(tmp_path / "part" / "metrics.parquet").query(
             "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'redrawn'"
@@ -262,7 +264,7 @@ class TestParts:
         rows = len(read_logits(run / "predict/logits/last/test.parquet"))
         trained(spec, data, out)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys.modules[predict.__module__], "GROUP_ROWS", 10 * rows)
+            patch.setattr(predict_job, "GROUP_ROWS", 10 * rows)
             predicted(spec, data, out, families=["digits_c"])
         return out
 
@@ -330,9 +332,7 @@ class TestParts:
         self, spec, parted, undisturbed, tmp_path, monkeypatch
     ):
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
-        monkeypatch.setattr(
-            sys.modules[calibrate.__module__], "_high_nll", None
-        )  # fails after all parts
+        monkeypatch.setattr(calibrate_job, "_high_nll", None)  # fails after all parts
         copy = copied(parted, tmp_path)
         relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
         with pytest.raises(TypeError):
@@ -471,7 +471,8 @@ def test_one_calibrator_more_refits_nothing_else(run, part):
     config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
     before = fitted_files(part)
     spec = Plan(Study(config, HOME)).calibrate(CE).spec
-    calibrate({**spec, "families": []}, run / "predict", part.with_name("more"))
+    spec = {**spec, "families": [], "checkpoints": ["last"]}
+    calibrate(spec, run / "predict", part.with_name("more"))
     after = fitted_files(part)
     assert {path: after[path] for path in before} == before
     assert {path.name.split("-seed")[0] for path in set(after) - set(before)} == {"smart_wide"}
@@ -483,9 +484,9 @@ def test_a_damaged_fit_and_that_of_another_checkpoint_are_made_again(plan, run, 
     before = best.read_bytes(), last.read_bytes()
     last.write_bytes(before[0])
     best.write_bytes(before[0][:20])
-    calibrate(plan.calibrate(CE).spec, run / "predict", tmp_path / "calibrate")
+    calibrate({**plan.calibrate(CE).spec, "families": []}, run / "predict", tmp_path / "calibrate")
     assert (best.read_bytes(), last.read_bytes()) == before
-    assert contents(tmp_path / "calibrate") == contents(part)
+    assert (tmp_path / "calibrate/fits.parquet").read_bytes() == contents(part)["fits.parquet"]
 
 
 def test_logits_that_are_of_another_fingerprint_or_truncated_are_refused(plan, run, tmp_path):
@@ -507,10 +508,9 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
         "calibrators": ["ts", "smart"],
         "shifts": [],
     }
-    calibrate(Plan(Study(config, HOME)).calibrate(CE).spec, run / "predict", tmp_path / "part")
-    rows = read_frame(tmp_path / "part/metrics.parquet").query(
-        "metric == 'nll' and checkpoint == 'last'"
-    )
+    spec = {**Plan(Study(config, HOME)).calibrate(CE).spec, "checkpoints": ["last"]}
+    calibrate(spec, run / "predict", tmp_path / "part")
+    rows = read_frame(tmp_path / "part/metrics.parquet").query("metric == 'nll'")
     assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {
         "smart": [0, 1, 2],
         "ts": [0],
@@ -554,10 +554,9 @@ def test_sets_are_fitted_on_the_rows_that_no_calibrator_saw(run, part, tmp_path)
     assert not (part / "conformal.parquet").exists()
     config = small_study(statistics={"bootstrap": 50, "bins": 10, "conformal": ["thr", "raps"]})
     config["grids"][0] |= {"methods": ["ce"], "calibrators": ["none", "ts"], "seeds": [1]}
-    spec = Plan(Study(config, HOME)).calibrate(CE).spec
+    spec = {**Plan(Study(config, HOME)).calibrate(CE).spec, "checkpoints": ["last"]}
     calibrate(spec, run / "predict", tmp_path / "part")
     found = read_frame(tmp_path / "part/conformal.parquet", fingerprint=spec["fingerprint"])
-    found = found[found["checkpoint"] == "last"]
     names = ("calibrator", "conformal", "alpha", "metric")
     assert len(found.query("split == 'test'")) == 2 * 2 * 2 * 5
     assert not found.duplicated([*names, "split", "shift", "severity"]).any()

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
+from tests.jobs.small import CE, FAMILIES, HOME, calibrate, predicted, small_study, trained
 from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError
-from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import mean_prediction
 from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.metrics import evaluate

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.jobs.small import import_run
 from tests.logits.user_files import arrays, npz
 from tests.metrics.cases import softmax
 
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.import_logits import import_run
 from calgrid.logits.entry import split_rows
 from calgrid.storage.arrays import read_head
 from calgrid.storage.layout import logits_files

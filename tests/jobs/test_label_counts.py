@@ -6,13 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.small import HOME, predicted, small_study, trained, values
+from tests.jobs.small import HOME, calibrate, import_run, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
 from calgrid.datasets import open_prepared, prepare
 from calgrid.errors import DataError
-from calgrid.jobs.calibrate import calibrate
-from calgrid.jobs.import_logits import import_run
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.logits.reading import read_any
 from calgrid.metrics import bootstrap_soft, evaluate_soft

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
+from tests.jobs.small import CE, HOME, calibrate, predicted, small_study, trained, values
 
 from calgrid import metrics
 from calgrid.calibrators import load_calibrator
-from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ood import group_metrics, mean_draws, network_scores
 from calgrid.metrics.ood import energy, knn, max_logit, vim
 from calgrid.plan.plan import Plan

@@ -2,18 +2,17 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.conftest import flip
-from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
+from tests.jobs.small import CE, FAMILIES, HOME, predict, predicted, small_study, trained
 
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.predict import predict
+from calgrid.jobs import predict as predict_module
 from calgrid.plan.plan import Plan
 from calgrid.procedures.network import build_network
 from calgrid.storage.arrays import read_arrays, read_head, write_arrays
@@ -23,8 +22,6 @@ from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
 from calgrid.study.study import Study
 from calgrid.training.procedure import Procedure
-
-predict_module = sys.modules[predict.__module__]
 
 
 @pytest.fixture
@@ -241,15 +238,13 @@ def test_features_of_training_images_are_exported_on_request(run, plan, data, ou
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
-    spec = {**plan.predict(CE).spec, "run_fingerprint": "0" * 16}
+    spec = {**plan.predict(CE).spec, "run_fingerprint": "0" * 16, "shifts": {}}
     with pytest.raises(StateError, match="expected 0000000000000000"):
         predict(
             spec,
             run / "train/model.safetensors",
             data / "digits",
             tmp_path / "out",
-            shifts={},
-            device="cpu",
         )
     assert not (tmp_path / "out").exists()
 

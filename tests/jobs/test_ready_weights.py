@@ -15,7 +15,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
-from tests.jobs.small import HOME
+from tests.jobs.small import HOME, predict, take_weights
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones.imagenet import ImageNetResNet50
@@ -24,8 +24,6 @@ from calgrid.backbones.weights import load_state, read_state
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.jobs.aggregate import _costs
-from calgrid.jobs.predict import predict
-from calgrid.jobs.published import take_weights
 from calgrid.plan.plan import Plan
 from calgrid.report.provenance import _origin
 from calgrid.storage.call import Call
@@ -33,7 +31,7 @@ from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
-from calgrid.study.slow_checks import check_files_of_weights
+from calgrid.study.slow_checks import check_weights
 from calgrid.study.study import Study
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
@@ -141,7 +139,7 @@ def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(
     data = prepared()
     run = take(data)
     logits = tmp_path / "predict"
-    predict(plan.predict(KEY).spec, run / "model.safetensors", run, logits, shifts={}, device="cpu")
+    predict(plan.predict(KEY).spec, run / "model.safetensors", run, logits)
     for name, split in data.splits.items():
         images = (torch.tensor(split.images).float() / 255 - 0.5) / 0.25
         stored = read_logits(logits / f"logits/last/{name}.parquet")
@@ -231,9 +229,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
     run, spec = tmp_path / "run", plan.train(CIFAR).spec
-    with refuses(DataError, "set data_root", "densenet121_cross_entropy_smoothed"):
-        take_weights(spec, tmp_path, run)
-    take_weights(spec, tmp_path, run, data_root=tmp_path)
+    take_weights(spec, tmp_path, run, tmp_path)
     digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
     assert (tmp_path / f"{PLACE}.sha256").read_text().startswith(digest)
     weights = json.loads((run / "train.json").read_text())["weights"]
@@ -246,14 +242,14 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
         "verified_by": "the checksum of its first use here; none is published",
     }
     out = tmp_path / "predict"
-    predict(plan.predict(CIFAR).spec, run / "model.safetensors", run, out, shifts={}, device="cpu")
+    predict(plan.predict(CIFAR).spec, run / "model.safetensors", run, out)
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
 
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
     with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
-        take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path)
+        take_weights(spec, tmp_path, tmp_path / "again", tmp_path)
 
 
 # the user's own files
@@ -300,31 +296,41 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_under_their_names_gives_the_logits_of_their_network(
-    own, form, tmp_path, monkeypatch, capsys
-):
-    network, make = own
+def test_a_file_under_their_names_holds_their_network(own, form, tmp_path, capsys):
+    network, _ = own
     state = network.state_dict()
-    name = "ce-1.safetensors" if form == "safetensors" else "ce-1.pth"
+    path = tmp_path / ("net.safetensors" if form == "safetensors" else "net.pth")
     raw = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
     write = save_file if form == "safetensors" else torch.save
-    write(FORMS[form](state, raw), tmp_path / name)
-    pattern = name.replace("ce", "{method}").replace("1", "{seed}")
-    plan, data = make(pattern), prepared(side=64, n_classes=CLASSES)
+    write(FORMS[form](state, raw), path)
+    found = build_backbone("timm/resnet10t", CLASSES)
+    load_state(found, read_state(path), path)
+    images = torch.rand(2, 3, 64, 64)
+    torch.testing.assert_close(found.eval()(images), network(images))
+    said = {"timm": "state_dict_ema, state_dict", "torchvision": "model_ema, model"}
+    expected = f"{path.name} holds the networks {said.get(form)}: '"
+    expected += f"{said.get(form, '').split(',')[0]}'"
+    assert (expected in capsys.readouterr().err) == (form in said)
+
+
+def test_a_run_with_the_weights_of_a_file_gives_the_logits_of_their_network(
+    own, tmp_path, monkeypatch
+):
+    network, make = own
+    torch.save(network.state_dict(), tmp_path / "ce-1.pth")
+    plan, data = make("{method}-{seed}.pth"), prepared(side=64, n_classes=CLASSES)
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
     run, out = tmp_path / "run", tmp_path / "predict"
-    take_weights(plan.train(OWN).spec, tmp_path, run, data_root=tmp_path)
+    take_weights(plan.train(OWN).spec, tmp_path, run, tmp_path)
     record = json.loads((run / "train.json").read_text())
-    assert record["weights"]["sha256"] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
-    assert _origin(record) == f"your own weights, {name}"
-    predict(plan.predict(OWN).spec, run / "model.safetensors", run, out, shifts={}, device="cpu")
+    digest = hashlib.sha256((tmp_path / "ce-1.pth").read_bytes()).hexdigest()
+    assert record["weights"]["sha256"] == digest
+    assert _origin(record) == "your own weights, ce-1.pth"
+    predict(plan.predict(OWN).spec, run / "model.safetensors", run, out)
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, network(images).detach().numpy(), rtol=1e-4, atol=1e-4)
-    said = {"timm": "state_dict_ema, state_dict", "torchvision": "model_ema, model"}
-    expected = f"{name} holds the networks {said.get(form)}: '{said.get(form, '').split(',')[0]}'"
-    assert (expected in capsys.readouterr().err) == (form in said)
 
 
 def test_a_key_chooses_among_the_networks_of_a_file(tmp_path, refuses):
@@ -364,7 +370,7 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     def take(plan):
         job = plan.train(OWN)
         given = Call.planned(plan.file(), "train", Path(job.folder)).given
-        take_weights(job.spec, tmp_path, tmp_path / "run", given=given, data_root=tmp_path)
+        take_weights(job.spec, tmp_path, tmp_path / "run", tmp_path, given)
 
     path = tmp_path / "net.pt"
     torch.save(network.state_dict(), path)
@@ -392,9 +398,9 @@ def test_a_file_that_names_its_outputs_must_have_the_classes_of_the_data_set(
     torch.save({**network.state_dict(), "classes": names[::-1]}, tmp_path / "net.pt")
     spec = make("net.pt").train(OWN).spec
     with refuses(DataError, "net.pt has the classes of 'imagenet' in another order"):
-        take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+        take_weights(spec, tmp_path, tmp_path / "run", tmp_path)
     data.manifest["classes"] = names[::-1]
-    take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+    take_weights(spec, tmp_path, tmp_path / "run", tmp_path)
     states, _ = load_checkpoint(tmp_path / "run/model.safetensors", spec["fingerprint"])
     assert states["last.model"]
 
@@ -404,9 +410,9 @@ def test_weights_of_another_network_are_refused_before_any_job(own, tmp_path, re
     for n_classes in (10, 11):
         state = timm.create_model("resnet10t", num_classes=n_classes).state_dict()
         torch.save({"state_dict": state}, tmp_path / f"{n_classes}.pt")
-    check_files_of_weights(make("10.pt").study)
+    check_weights(make("10.pt").study)
     with refuses(ConfigError, "protocol 'own': ", "11.pt is that of another", "size mismatch"):
-        check_files_of_weights(make("11.pt").study)
+        check_weights(make("11.pt").study)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,10 @@ def test_files_of_a_run(undisturbed, plan):
 def test_killed_and_stopped_by_signals_it_ends_with_the_same_bytes(
     plan, data, tmp_path, undisturbed
 ):
-    """Signals of schedulers save the state and exit with 75; SIGKILL leaves that of a step."""
+    """A signal of a scheduler saves the state and exits with 75; SIGKILL leaves that of a step."""
     out = tmp_path / "train"
     arguments = train_arguments(plan, data, out, "fedlas_ls", resume_every=0)
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGKILL, signal.SIGUSR1):
         before = {state.stat().st_mtime_ns for state in resume_states(out)}
         process, times = command(*arguments), set()
 
@@ -89,7 +89,7 @@ def test_killed_and_stopped_by_signals_it_ends_with_the_same_bytes(
     last = command(*arguments)
     _, messages = last.communicate(timeout=300)
     assert last.returncode == 0, messages
-    assert json.loads((out / "train.json").read_text())["interruptions"] == 3
+    assert json.loads((out / "train.json").read_text())["interruptions"] == 2
     assert_same_bytes(out, undisturbed)
     assert not resume_states(out)
 

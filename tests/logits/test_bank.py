@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from tests.conftest import flip, later_stages
+from tests.jobs.small import calibrate, import_run
 from tests.logits.user_files import npz
 from tests.metrics.cases import softmax
 from tests.mistakes import cases
@@ -21,9 +22,7 @@ from calgrid.cli import main
 from calgrid.cli.study_of import read_study
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.jobs import aggregate
-from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.ensemble import run as run_ensemble
-from calgrid.jobs.import_logits import import_run
 from calgrid.logits.bank import opened
 from calgrid.plan.plan import Plan
 from calgrid.storage.call import Call

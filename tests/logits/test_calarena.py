@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.jobs.small import import_run
 
 from calgrid.errors import ConfigError, DataError
-from calgrid.jobs.import_logits import import_run
 from calgrid.logits.calarena import groups, read_group
 from calgrid.plan.plan import Plan
 from calgrid.storage.layout import logits_file

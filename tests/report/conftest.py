@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.jobs.small import calibrate
 
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import run as aggregate
-from calgrid.jobs.calibrate import calibrate
 from calgrid.papers.figures import FIGURES, write_figures
 from calgrid.papers.tables import write_tables
 from calgrid.report.figures import FORMATS

@@ -7,13 +7,14 @@ import torch
 from safetensors.torch import save_file
 from tests.datasets.pictures import draw, encoded, write_folder, write_parquet
 
+from calgrid.backbones import build_backbone
 from calgrid.errors import ConfigError
-from calgrid.study.slow_checks import check_labels, check_outputs_of_weights
+from calgrid.study.slow_checks import check_labels, check_weights
 
 NUMBERS = ("1", "2", "10")
 MIXED = ("1_cat", "2_dog", "10_fox")
 WORDS = ("ant", "bee", "cat")
-STATE = {"weight": torch.zeros(1)}
+STATE = build_backbone("resnet8", 3).state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +76,16 @@ def make(study, root):
 def test_a_network_may_name_its_classes(make, refuses, name, content):
     said = f"{name} has the classes of 'mine' in another order (class 1 is '2' instead of '10')"
     with refuses(ConfigError, said, "classes: [1, 2, 10]"):
-        check_outputs_of_weights(make("numbers", content, name))
+        check_weights(make("numbers", content, name))
 
 
 def test_a_network_that_names_its_classes_is_compared(make, refuses, capsys):
     content, name = {**STATE, "classes": [1, 2, 10]}, "net.pt"
     with refuses(ConfigError, "has outputs for the classes 1, 2, 10, but 'mine' has ant, bee, cat"):
-        check_outputs_of_weights(make("words", content, name))
-    check_outputs_of_weights(make("numbers", content, name, classes=[1, 2, 10]))
+        check_weights(make("words", content, name))
+    check_weights(make("numbers", content, name, classes=[1, 2, 10]))
     assert capsys.readouterr().err == ""
-    check_outputs_of_weights(make("parquet", content, name))
+    check_weights(make("parquet", content, name))
     assert "'mine' does not name its classes: its labels are taken in the order of" in (
         capsys.readouterr().err
     )
@@ -103,16 +104,16 @@ def test_without_names_numbered_folders_need_their_order(make, refuses, content)
     said = "the classes of 'mine' are in the order of text (1, 10, 2)"
     order = "net.pt does not name its outputs; give the data set their order"
     with refuses(ConfigError, f"protocol 'own': {said}", order, "classes: [1, 2, 10]"):
-        check_outputs_of_weights(make("numbers", content))
+        check_weights(make("numbers", content))
 
 
 def test_without_names_folders_in_words_are_taken_and_said(make, refuses, capsys):
     content = STATE
     with refuses(ConfigError, "(10_fox, 1_cat, 2_dog)", "classes: [1_cat, 2_dog, 10_fox]"):
-        check_outputs_of_weights(make("mixed", content))
-    check_outputs_of_weights(make("numbers", content, classes=[1, 10, 2]))
+        check_weights(make("mixed", content))
+    check_weights(make("numbers", content, classes=[1, 10, 2]))
     assert capsys.readouterr().err == ""
-    check_outputs_of_weights(make("words", content))
+    check_weights(make("words", content))
     assert "net.pt does not name its classes: its outputs are taken in the order of 'mine'" in (
         capsys.readouterr().err
     )
@@ -120,7 +121,7 @@ def test_without_names_folders_in_words_are_taken_and_said(make, refuses, capsys
 
 def test_published_networks_do_not_know_the_order_of_numbered_folders_either(make, refuses):
     with refuses(ConfigError, "the published network of 'imagenet_resnet50' does not name"):
-        check_outputs_of_weights(make("numbers"))
+        check_weights(make("numbers"))
 
 
 def test_labels_of_a_shift_of_another_data_set_are_said(study, root, capsys):

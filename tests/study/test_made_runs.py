@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.jobs.small import import_run
 
 from calgrid.errors import ConfigError
-from calgrid.jobs.import_logits import import_run
 from calgrid.plan.plan import Plan
 from calgrid.storage.layout import Layout, RunKey
 from calgrid.storage.records import write_record

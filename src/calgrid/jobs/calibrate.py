@@ -31,7 +31,6 @@ from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
 from calgrid.storage.call import Call
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
@@ -55,21 +54,16 @@ OUTPUTS = (METRICS, RESAMPLES)
 FITS = "fits"
 
 
-def calibrate(
-    spec: CalibrateSpec,
-    predicted: Path,
-    out: Path,
-    threads: int = 1,
-    *,
-    given: Inputs = NOTHING,
-) -> bool:
+def run(call: Call) -> bool:
     """Fit and score all calibrators of a run; return False if the result was there already.
 
-    ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet``,
+    The job reads the record of its logits. The folder receives ``metrics.parquet``,
     ``calibrate.json`` and ``resamples.parquet``: metrics with verdicts on common resamples, for
     calibrators fitted on val; with ``conformal`` also ``conformal.parquet``, metrics of prediction
-    sets. The results do not depend on the number of processes, ``threads``.
+    sets. The results do not depend on the number of processes, ``call.threads``.
     """
+    spec: CalibrateSpec = call.spec
+    predicted = call.reads[0].parent
     names = [*_logits_files(spec), *map(head_file, spec["checkpoints"])]
     extras = {**PART_EXTRAS, **smart.FILES}
     columns = {METRICS: METRIC_COLUMNS, **extras}
@@ -78,8 +72,10 @@ def calibrate(
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
-        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read), given)
-        chunks = _score_all(job, logits, threads)
+        job = ScoringJob(
+            spec, predicted, call.out.parent / FITS, folder, digest_of(read), call.given
+        )
+        chunks = _score_all(job, logits, call.threads)
         results = sorted(itertools.chain(*(chunk.results for chunk in chunks)))
         rows, fits = defaultdict[str, list[Row]](list), []
         for result in results:
@@ -117,16 +113,16 @@ def calibrate(
             "warnings": warnings,
         }
         record = provenance.job_record(facts, begin, "numpy", "scipy", "pandas")
-        children = 0 if threads == 1 else threads
+        children = 0 if call.threads == 1 else call.threads
         return {**record, "peak_memory_mb": provenance.peak_memory_mb(children)}
 
     return make_result(
-        out,
+        call.out,
         CALIBRATE,
         spec["fingerprint"],
         OUTPUTS,
         produce,
-        inputs=given.of({predicted: read}),
+        inputs=call.given.of({predicted: read}),
         optional=[name for name in extras if name not in OUTPUTS],
     )
 
@@ -173,11 +169,10 @@ def _diagnostics(job: ScoringJob, bins: list[Row]) -> dict[str, pd.DataFrame]:
     parts = defaultdict[str, list[pd.DataFrame]](list)
     for number, checkpoint in enumerate(spec["checkpoints"]):
         scorer = Scorer(job, Chunk(number, ()))
-        fitted = {
-            entry["name"]: scorer.fitted(entry, min(entry["seeds"])).calibrator
-            for entry in entries
-            if entry["name"] in diagnosed
-        }
+        fitted = {}
+        for entry in entries:
+            if entry["name"] in diagnosed:
+                fitted[entry["name"]], _ = scorer.fitted(entry, min(entry["seeds"]))
         n_bins = spec["statistics"]["bins"]
         found = measured(n_bins, scorer.fit, scorer.test, fitted)
         for name, table in found.items():
@@ -229,8 +224,3 @@ def _with_means(draws: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> li
     totals = rows_alike(means, [key for key in AVERAGED if key != "severity"])
     kept += means + [mean_draws(rows, MEAN_SHIFT, -1) for rows in totals]
     return kept + [mean_draws(rows, group, 0) for group, rows in of_groups(kept, groups)]
-
-
-def run(call: Call) -> None:
-    """Fit and score the calibrators of a job."""
-    calibrate(call.spec, call.reads[0].parent, call.out, call.threads, given=call.given)

@@ -1,7 +1,6 @@
 """Job ``import``: convert external logits to logits files of a run."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from calgrid.logits.bank import BankRun, opened
@@ -11,7 +10,6 @@ from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
 from calgrid.storage.call import Call
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import (
     EXTERNAL_CHECKPOINT,
     RunKey,
@@ -25,26 +23,26 @@ from calgrid.storage.records import PREDICT, Facts
 from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
 
 
-def import_run(
-    spec: ExternalSpec, files: Sequence[Path], out: Path, given: Inputs = NOTHING
-) -> bool:
-    """Read, check and publish the files of an external run.
+def run(call: Call) -> bool:
+    """Read, check and publish the files of an external run; return False if the result was there
+    already.
 
     Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and
     a value at the edge of a bin may change bins.
 
-    ``files`` are those in the specification, in the order of
+    The job reads the files in its specification, in the order of
     :data:`~calgrid.storage.specs.EXTERNAL_FILES`.
 
     Raises
     ------
     DataError : one is damaged, or val and test differ in their number of classes.
     """
+    spec: ExternalSpec = call.spec
     external = spec["external"]
     if "bank" in external:
-        return _take_from_bank(spec, files[0], out, given)
+        return _take_from_bank(call)
     roles = [name for name in EXTERNAL_FILES if name in external]
-    paths = dict(zip(roles, files, strict=True))
+    paths = dict(zip(roles, call.reads, strict=True))
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
@@ -67,24 +65,25 @@ def import_run(
         return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
     return make_result(
-        out,
+        call.out,
         PREDICT,
         spec["fingerprint"],
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
-        inputs=given,
+        inputs=call.given,
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
 
 
-def _take_from_bank(spec: ExternalSpec, path: Path, out: Path, given: Inputs) -> bool:
+def _take_from_bank(call: Call) -> bool:
     """Publish the logits of a run of a bank; its record has their origin."""
+    spec: ExternalSpec = call.spec
     taken = spec["external"]["bank"]
     run = BankRun(RunKey(**spec["key"]), taken["folder"], taken["files"])
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
-        with opened(path) as bank:
+        with opened(call.reads[0]) as bank:
             for name in run.files:
                 write_bytes(folder / name, bank.read(run, name))
                 data = read_logits(folder / name)
@@ -97,9 +96,6 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path, given: Inputs) ->
             facts = {"spec": dict(spec), "origin": dict(bank.origin)}
         return provenance.job_record(facts, begin, "numpy")
 
-    return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=given)
-
-
-def run(call: Call) -> None:
-    """Import the logits of a job."""
-    import_run(call.spec, call.reads, call.out, call.given)
+    return make_result(
+        call.out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=call.given
+    )

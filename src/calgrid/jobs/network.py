@@ -75,9 +75,8 @@ def model_digest(model: Path) -> str:
 
 
 def model_description(spec: specs.TrainSpec) -> Facts:
-    """Return what the file of a model says of it: its specification, without digests of code."""
-    options = {name: value for name, value in spec.items() if name != "code"}
-    return {"fingerprint": spec["fingerprint"], "spec": options}
+    """Return what the file of a model says of it: its specification."""
+    return {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
 
 
 def network_record(

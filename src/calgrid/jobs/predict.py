@@ -30,7 +30,7 @@ from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import (
     MANIFEST,
     OOD_PREFIX,
@@ -77,35 +77,28 @@ TRAIN_SEED = 0
 BLOCKS_AHEAD = 2
 
 
-def predict(
-    spec: PredictSpec,
-    model: Path,
-    data: Path,
-    out: Path,
-    *,
-    shifts: Mapping[str, Path],
-    given: Inputs = NOTHING,
-    device: str = "auto",
-    threads: int = 1,
-) -> bool:
+def run(call: Call) -> bool:
     """Export the logits of a trained run; return False if the result was there already.
 
-    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``;
-    ``shifts`` are the folders of prepared images, by shift family, or ``ood/`` and a data set.
+    The job reads ``model.safetensors`` of the run, whose fingerprint its specification has, and the
+    manifests of its data and of the images of its shift families.
     """
-    where = environment.choose_device(device)
+    spec: PredictSpec = call.spec
+    model, data, *images = call.reads
+    shifts = dict(zip(spec["shifts"], [path.parent for path in images], strict=True))
+    where = environment.choose_device(call.device)
     read = {"model": model_digest(model)}
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     protocol = read_protocol(trained["protocol"])
-    environment.prepare(where, threads, protocol.deterministic)
-    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
-    shifted = {name: open_prepared(folder, threads=threads) for name, folder in shifts.items()}
+    environment.prepare(where, call.threads, protocol.deterministic)
+    prepared = open_prepared(data.parent, fingerprint=trained.get("data"), threads=call.threads)
+    shifted = {name: open_prepared(folder, threads=call.threads) for name, folder in shifts.items()}
     read["data"] = prepared.digest
     read |= {name: images.digest for name, images in shifted.items()}
-    results = {model.parent: {MODEL: read["model"]}, data: {MANIFEST: prepared.digest}}
+    results = {model.parent: {MODEL: read["model"]}, data.parent: {MANIFEST: prepared.digest}}
     results |= {folder: {MANIFEST: read[name]} for name, folder in shifts.items()}
-    inputs = given.of(results)
+    inputs = call.given.of(results)
     checkpoints = spec["checkpoints"]
     clock = environment.clock(where)
 
@@ -113,19 +106,19 @@ def predict(
         begin = clock()
         for images in (prepared, *shifted.values()):
             images.verify()
-        taken = _take_files(spec, out, folder, inputs, shifts)
+        taken = _take_files(spec, call.out, folder, inputs, shifts)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
         total = len(logits_files(checkpoints, _beside_splits(spec, shifts)))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
-                given.check()  # of what is imported now, before blocks of it are stored
+                call.given.check()  # of what is imported now, before blocks of it are stored
                 exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
                 for _ in exporter.write(folder, checkpoint, shifted, read, taken):
                     progress.advance()
         return environment.run_record(spec, clock() - begin, where)
 
     return make_result(
-        out,
+        call.out,
         PREDICT,
         spec["fingerprint"],
         logits_files(checkpoints, _beside_splits(spec, shifts)),
@@ -420,19 +413,3 @@ def grouped(conditions: Sequence[Condition]) -> Iterator[list[Condition]]:
             group = []
         group.append(condition)
     yield group
-
-
-def run(call: Call) -> None:
-    """Export the logits of a job."""
-    model, data, *images = call.reads
-    folders = [path.parent for path in images]
-    predict(
-        call.spec,
-        model,
-        data.parent,
-        call.out,
-        shifts=dict(zip(call.spec["shifts"], folders, strict=True)),
-        given=call.given,
-        device=call.device,
-        threads=call.threads,
-    )

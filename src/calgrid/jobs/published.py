@@ -22,40 +22,33 @@ from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
 from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import save_checkpoint
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
 from calgrid.storage.sources import record
-from calgrid.storage.specs import CheckpointFile, TrainSpec
+from calgrid.storage.specs import TrainSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.protocol import read_protocol
 
 
-def take_weights(
-    spec: TrainSpec,
-    data: Path,
-    out: Path,
-    *,
-    given: Inputs = NOTHING,
-    data_root: Path | None = None,
-    threads: int = 1,
-) -> bool:
-    """Make the result of a run with published weights; see :func:`calgrid.jobs.train.train`.
+def run(call: Call) -> bool:
+    """Take the weights of a run; return False if the result was there already.
 
-    ``data_root`` is the folder for downloaded checkpoints. Computes on the CPU, whatever the device
-    of the study: the workflow asks for no GPU.
+    The job reads the manifest of its data; ``call.root`` is the folder for downloaded checkpoints.
+    Computes on the CPU, whatever the device of the study: the workflow asks for no GPU.
     """
+    spec: TrainSpec = call.spec
+    data = call.reads[0].parent
     where = torch.device("cpu")
-    environment.prepare(where, threads)
+    environment.prepare(where, call.threads)
     prepared = open_prepared(data, fingerprint=spec.get("data"))
     clock = environment.clock(where)
 
     def produce(folder: Path) -> Facts:
         prepared.verify()
         begin = clock()
-        model, source = _published_network(spec, prepared, data_root)
+        model, source = _published_network(spec, prepared, call.root)
         states = {"last.model": model.state_dict()}
         save_checkpoint(folder / MODEL, states, model_description(spec))
         write_frame(folder / HISTORY, pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
@@ -67,18 +60,21 @@ def take_weights(
             "weights": {"source": spec["protocol"]["weights"], **source},
         }
 
-    inputs = given.of({data: {MANIFEST: prepared.digest}})
-    return make_result(out, TRAIN, spec["fingerprint"], (MODEL, HISTORY), produce, inputs=inputs)
+    inputs = call.given.of({data: {MANIFEST: prepared.digest}})
+    files = (MODEL, HISTORY)
+    return make_result(call.out, TRAIN, spec["fingerprint"], files, produce, inputs=inputs)
 
 
 def _published_network(
-    spec: TrainSpec, prepared: Prepared, data_root: Path | None
+    spec: TrainSpec, prepared: Prepared, data_root: Path
 ) -> tuple[Backbone, Facts]:
-    """Return the network with its weights, and their source."""
+    """Return the network with its weights, and their source; checkpoints are downloaded to folders
+    below ``data_root``.
+    """
     key = spec["key"]
     check_images(key, read_protocol(spec["protocol"]), prepared)
     if "source" in spec.get("checkpoint", {}):
-        return _own_network(spec, prepared, data_root or Path())
+        return _own_network(spec, prepared, data_root)
     info = describe(key["backbone"]).info
     known = info["parameters"]
     if info["library"]:
@@ -92,12 +88,14 @@ def _published_network(
         )
     network, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
     model = cast(Backbone, network)  # the standard procedure adds no layers
-    source = (
-        _take_checkpoint(model, spec["checkpoint"], data_root)
-        if "checkpoint" in spec
-        else model.published()
-    )
-    return model, source
+    if "checkpoint" not in spec:
+        return model, model.published()
+    file = spec["checkpoint"]
+    path = download({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
+    load_checkpoint(model, path)
+    trusted = {"verified_by": "the checksum of its first use here; none is published"}
+    source = record(path, f"{file['folder']}/{file['name']}")
+    return model, {"url": file["url"], **source, **trusted}
 
 
 def _own_network(spec: TrainSpec, prepared: Prepared, data_root: Path) -> tuple[Backbone, Facts]:
@@ -112,21 +110,3 @@ def _own_network(spec: TrainSpec, prepared: Prepared, data_root: Path) -> tuple[
     key = spec["protocol"].get("weights_key")
     load_state(model, read_state(path, key), path)
     return model, record(path, name)
-
-
-def _take_checkpoint(model: Backbone, file: CheckpointFile, data_root: Path | None) -> Facts:
-    """Load a published checkpoint; return its source."""
-    if data_root is None:
-        raise DataError(
-            f"{file['name']} is downloaded from {file['url']}; set data_root, the folder for it."
-        )
-    path = download({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
-    load_checkpoint(model, path)
-    trusted = {"verified_by": "the checksum of its first use here; none is published"}
-    return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}
-
-
-def run(call: Call) -> None:
-    """Take the weights of a job."""
-    data, given = call.reads[0].parent, call.given
-    take_weights(call.spec, data, call.out, given=given, data_root=call.root, threads=call.threads)

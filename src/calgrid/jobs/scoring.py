@@ -74,14 +74,6 @@ KEY_LENGTH = 16
 PREDICTED_NUMBERS = 2**21
 
 
-@dataclass
-class Fit:
-    """A calibrator fitted on val, and the cost of its fit."""
-
-    calibrator: Calibrator
-    cost: Row
-
-
 @dataclass(frozen=True)
 class ScoringJob:
     """What all chunks of a calibration share.
@@ -277,9 +269,11 @@ class Scorer:
         """Name of the shift family, empty for the clean splits."""
         return self.spec["families"][self.chunk.family] if self.chunk.family >= 0 else ""
 
-    def fitted(self, entry: FittedCalibrator, seed: int, rows: Logits | None = None) -> Fit:
+    def fitted(
+        self, entry: FittedCalibrator, seed: int, rows: Logits | None = None
+    ) -> tuple[Calibrator, Row]:
         """The calibrator fitted on val, or some ``rows`` of it, from the cache in the folder of the
-        run if possible.
+        run if possible; and the cost of its fit.
 
         For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the
         fit, and the record stores them.
@@ -299,7 +293,7 @@ class Scorer:
                     raise StateError(f"The fitted calibrator {path} is that of another fit.")
                 calibrator = load_calibrator(path)
                 calibrator.fit_history.update(cost.pop(COURSE, {}))
-                return Fit(calibrator, {**cost, "cached": True})
+                return calibrator, {**cost, "cached": True}
             except CalgridError as error:
                 log(f"{error} The calibrator is fitted again.")
         calibrator = self._fit(entry["id"], seed, options, rows)
@@ -313,7 +307,7 @@ class Scorer:
         calibrator.save(path)
         facts = {**cost, "fit": key, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)
-        return Fit(calibrator, {**cost, "cached": False})
+        return calibrator, {**cost, "cached": False}
 
     def _key(self, code: str, seed: int, options: Options, rows: Logits) -> str:
         """Key of all that :meth:`_fit` receives, and of the code of the calibrator."""
@@ -348,14 +342,14 @@ class Scorer:
             for position, seed in enumerate(entry["seeds"]):
                 place = chunk.checkpoint, number, False, position, chunk.family, chunk.group
                 result = Result(*place)
-                fitted = self.fitted(entry, seed)
+                calibrator, cost = self.fitted(entry, seed)
                 base = self._base(entry, seed, "val")
                 if clean:
-                    self._on_clean(result, base, entry, fitted)
+                    self._on_clean(result, base, entry, calibrator, cost)
                 elif ood:
-                    self._on_ood(result, base, fitted.calibrator)
+                    self._on_ood(result, base, calibrator)
                 else:
-                    self._on_shift(result, base, fitted.calibrator)
+                    self._on_shift(result, base, calibrator)
                 if not ood and self.statistics.get("conformal"):
                     result.rows[CONFORMAL] += self._conformal(entry, seed, base)
                 yield result
@@ -367,8 +361,10 @@ class Scorer:
                 self._on_drawn(result, self._base(entry, draw, way), entry, draw)
                 yield result
 
-    def _on_clean(self, result: Result, base: Row, entry: FittedCalibrator, fitted: Fit) -> None:
-        calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
+    def _on_clean(
+        self, result: Result, base: Row, entry: FittedCalibrator, calibrator: Calibrator, cost: Row
+    ) -> None:
+        choice, test = self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
@@ -383,7 +379,7 @@ class Scorer:
                 f"counts it as {predictions.least:.2g}."
             )
         converged = calibrator.fit_history["converged"]
-        fit = {**about, **fitted.cost, "converged": converged, "warnings": warnings}
+        fit = {**about, **cost, "converged": converged, "warnings": warnings}
         result.fits.append(fit)
         self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
@@ -444,7 +440,7 @@ class Scorer:
         """
         seeding = self.statistics["seed"]
         first, second = halves(len(self.fit), seeding)
-        calibrator = self.fitted(entry, seed, self.fit.rows(first)).calibrator
+        calibrator, _ = self.fitted(entry, seed, self.fit.rows(first))
         held = self.fit.rows(second)
         drawn = uniform(len(held), seeding, "thresholds")
         probs, names = self._predict(calibrator, held).probs, self.statistics["conformal"]

@@ -13,7 +13,6 @@ import torch
 
 from calgrid.components import registry
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.errors import StateError
 from calgrid.jobs.network import (
     check_images,
     model_description,
@@ -26,7 +25,6 @@ from calgrid.losses import planned_loss
 from calgrid.procedures.network import build_network, to_device
 from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
@@ -42,49 +40,37 @@ OUTPUTS = (MODEL, HISTORY)
 SAMPLES = "samples.parquet"
 
 
-def train(
-    spec: TrainSpec,
-    data: Path,
-    out: Path,
-    *,
-    first_stage: Path | None = None,
-    given: Inputs = NOTHING,
-    device: str = "auto",
-    threads: int = 1,
-    resume_every: float = 60.0,
-) -> bool:
-    """Train a run in the folder ``out``; return False if the result was there already.
+def run(call: Call) -> bool:
+    """Train the run of a job; return False if the result was there already.
 
-    ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``given`` is
-    what the plan says of files and code; ``resume_every`` are the seconds between two resume
-    states.
+    The job reads the manifest of its data and, of a second stage, ``model.safetensors`` of its
+    first; ``call.resume_every`` are the seconds between two resume states.
     """
-    where = environment.choose_device(device)
-    environment.prepare(where, threads, spec["protocol"]["deterministic"])
-    prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
-    results = {data: {MANIFEST: prepared.digest}}
-    if first_stage is not None:
-        results[first_stage.parent] = {MODEL: model_digest(first_stage)}
+    spec: TrainSpec = call.spec
+    data, *models = call.reads
+    where = environment.choose_device(call.device)
+    environment.prepare(where, call.threads, spec["protocol"]["deterministic"])
+    prepared = open_prepared(data.parent, fingerprint=spec.get("data"), threads=call.threads)
+    results = {data.parent: {MANIFEST: prepared.digest}}
     first, wanted = None, spec.get("first_stage")
     if wanted is not None:
-        if first_stage is None:
-            raise StateError(
-                f"Method '{spec['key']['method']}' needs the network of its first stage; give "
-                "its file as first_stage."
-            )
-        states, _ = load_checkpoint(first_stage, wanted["fingerprint"])
+        (model,) = models
+        results[model.parent] = {MODEL: model_digest(model)}
+        states, _ = load_checkpoint(model, wanted["fingerprint"])
         first = states[f"{wanted['checkpoint']}.model"]
 
     def produce(folder: Path) -> Facts:
         prepared.verify()
-        trainer = build_trainer(spec, prepared, first, where, folder, resume_every)
-        given.check()  # of what is imported now, before a state of it is stored
+        trainer = build_trainer(spec, prepared, first, where, folder, call.resume_every)
+        call.given.check()  # of what is imported now, before a state of it is stored
         with StopRequest() as stop:
             position = trainer.run(stop)
         return write_outputs(folder, spec, trainer, position, where)
 
-    inputs, fingerprint = given.of(results), spec["fingerprint"]
-    return make_result(out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES])
+    inputs, fingerprint = call.given.of(results), spec["fingerprint"]
+    return make_result(
+        call.out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
+    )
 
 
 def build_trainer(
@@ -163,18 +149,3 @@ def write_outputs(
         "last_batch": trainer.last_batch,
         "trained_parameters": sum(p.numel() for p in trainer.trained),
     }
-
-
-def run(call: Call) -> None:
-    """Train the run of a job."""
-    data, *first = call.reads
-    train(
-        call.spec,
-        data.parent,
-        call.out,
-        first_stage=first[0] if first else None,
-        given=call.given,
-        device=call.device,
-        threads=call.threads,
-        resume_every=call.resume_every,
-    )

@@ -40,8 +40,7 @@ def check_all(study: Study) -> None:
     """Check plugins, the user's labels, banks, external logits and weights from elsewhere."""
     check_plugins(study)
     check_labels(study)
-    check_outputs_of_weights(study)
-    check_files_of_weights(study)
+    check_weights(study)
     if study.external:
         check_external(study)
     check_networks(study)
@@ -144,54 +143,46 @@ def check_labels(study: Study) -> None:
         say_unnamed("labels", f"'{family}', a shift of '{base}',", f"'{dataset}'", names)
 
 
-def check_outputs_of_weights(study: Study) -> None:
+def check_weights(study: Study) -> None:
     """Check that the outputs of networks that were trained elsewhere have the order of the classes
-    of the user's images, and say where nothing tells it; files are not read without torch.
+    of the user's images, and say where nothing tells it; and that files of weights have the names
+    and shapes of the networks of their runs, if the number of classes is known. Files are not read
+    without torch.
     """
     said: set[str] = set()
+    networks: dict[tuple[str, int], Any] = {}
     for key, run in study.trained.items():
-        name, named = key.dataset, None
+        name, named, path = key.dataset, None, None
         weights = f"the published network of '{key.backbone}'"
         if isinstance(run.protocol, TrainingProtocol):
             continue
         if run.protocol.weights_file is not None and run.checkpoint is not None:
             if find_spec("torch") is None:
                 continue
-            from calgrid.backbones.weights import read_class_names  # noqa: PLC0415  (torch)
+            from calgrid.backbones import build_backbone  # noqa: PLC0415  (torch)
+            from calgrid.backbones.weights import (  # noqa: PLC0415  (torch)
+                load_state,
+                read_class_names,
+                read_state,
+            )
 
             path = study.data_root / run.checkpoint["name"]
             weights, named = str(path), read_class_names(path)
         classes = study.datasets.class_names(name)
         chosen = study.datasets.options.get(name, {}).get("classes") is not None
+        n_classes = study.datasets.describe(name).info.get("n_classes") or len(classes or ())
         with located(f"protocol '{key.protocol}'"):
             check_outputs(weights, named, name, classes, chosen)
-        if name not in said and classes and not (named or chosen):
-            say_unnamed("outputs", weights, f"'{name}'", classes)
-        if name not in said and named and not classes:
-            say_unnamed("labels", f"'{name}'", weights, named)
-        said.add(name)
-
-
-def check_files_of_weights(study: Study) -> None:
-    """Check that files of weights have the names and shapes of the networks of their runs; without
-    torch, and for data sets whose number of classes is not known yet, nothing is checked.
-    """
-    networks: dict[tuple[str, int], Any] = {}
-    for key, run in study.trained.items():
-        info = study.datasets.describe(key.dataset).info
-        n_classes = info.get("n_classes") or len(study.datasets.class_names(key.dataset) or ())
-        if run.protocol.weights_file is None or run.checkpoint is None or not n_classes:
-            continue
-        if find_spec("torch") is None:
-            return
-        from calgrid.backbones import build_backbone  # noqa: PLC0415  (torch)
-        from calgrid.backbones.weights import load_state, read_state  # noqa: PLC0415  (torch)
-
-        path, kind = study.data_root / run.checkpoint["name"], (key.backbone, n_classes)
-        with located(f"protocol '{key.protocol}'"):
-            if kind not in networks:
-                networks[kind] = build_backbone(*kind)
-            load_state(networks[kind], read_state(path, run.protocol.weights_key), path)
+            if name not in said and classes and not (named or chosen):
+                say_unnamed("outputs", weights, f"'{name}'", classes)
+            if name not in said and named and not classes:
+                say_unnamed("labels", f"'{name}'", weights, named)
+            said.add(name)
+            if path is not None and n_classes:
+                kind = key.backbone, n_classes
+                if kind not in networks:
+                    networks[kind] = build_backbone(*kind)
+                load_state(networks[kind], read_state(path, run.protocol.weights_key), path)
 
 
 def check_networks(study: Study) -> None:
