@@ -55,6 +55,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 MinJobAge=3600
 KillWait=5
+SchedulerParameters=batch_sched_delay=0
 ReturnToService=0
 SlurmdTimeout=60
 SlurmdParameters=config_overrides

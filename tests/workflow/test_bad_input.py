@@ -12,17 +12,8 @@ from tests.workflow.dag import CONFIG, HOME, changed
 from calgrid.errors import ConfigError
 from calgrid.study.study import Study
 
-HOSTILE = [
-    "$(touch hacked)",
-    "`touch hacked`",
-    "'; touch hacked; '",
-    '"; touch hacked; "',
-    "a && touch hacked",
-    "-rf",
-]
 
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", ["$(touch hacked)", "a'`\";&", "-rf"])
 @pytest.mark.parametrize(
     "what", ["method", "study", "protocol", "dataset", "backbone", "calibrator"]
 )
@@ -63,10 +54,10 @@ def test_a_bad_configuration_stops_before_any_job(fresh):
 
 
 @pytest.mark.workflow
-def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(fresh):
-    path = fresh.configure(CONFIG, "twice.yaml")
+def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(finished):
+    path = finished.configure(CONFIG, "twice.yaml")
     path.write_text(f"{path.read_text()}\nstudy: other\n")
-    result = fresh.snakemake("--configfile", "twice.yaml", "-n")
+    result = finished.snakemake("--configfile", "twice.yaml", "-n")
     output = result.stdout + result.stderr
     assert result.returncode == 1
     assert "twice.yaml, line" in output
@@ -75,7 +66,7 @@ def test_a_block_that_is_there_twice_is_refused_though_snakemake_reads_it(fresh)
 
 
 @pytest.mark.workflow
-def test_results_that_cannot_be_written_are_named_before_any_job(fresh, tmp_path):
+def test_results_that_cannot_be_written_are_named_before_any_job(finished, tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     if subprocess.run(
@@ -83,8 +74,8 @@ def test_results_that_cannot_be_written_are_named_before_any_job(fresh, tmp_path
     ).returncode:
         pytest.skip("mounting a read-only disk needs root")
     try:
-        fresh.configure({**CONFIG, "results": str(folder / "of_mine")}, "readonly.yaml")
-        result = fresh.snakemake("--configfile", "readonly.yaml", "--cores", "1")
+        finished.configure({**CONFIG, "results": str(folder / "of_mine")}, "readonly.yaml")
+        result = finished.snakemake("--configfile", "readonly.yaml", "--cores", "1")
     finally:
         subprocess.run(["umount", folder], check=True)
     assert result.returncode != 0

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from tests.workflow.dag import Repository
-from tests.workflow.test_identity import logits
+from tests.workflow.test_identity import study_of_files
 
 from calgrid.errors import ConfigError
 from calgrid.study.slow_checks import check_plugins
@@ -86,18 +85,7 @@ def scores(repository):
 @pytest.mark.workflow
 def test_numbers_follow_what_acts(tmp_path):
     """Each edit alone plans the job again, and the job computes with all of them."""
-    repository = Repository(tmp_path / "repository")
-    (repository.root / "data").mkdir()
-    logits(repository.root / "data/r.npz")
-    run = {"kind": "logits", "test": "r.npz", "split_seed": 1, "dataset": "d", "method": "m"}
-    run |= {"backbone": "b", "calibrators": ["none", *WAYS]}
-    study = {
-        "study": "files",
-        "data_root": "data",
-        "plugins": ["code/mine"],
-        "external": {"r": run},
-    }
-    repository.configure({**study, "statistics": {"bootstrap": 0}}, "files.yaml")
+    repository = study_of_files(tmp_path / "repository", ["none", *WAYS], plugins=["code/mine"])
     mine = repository.root / "code/mine"
     write(mine / "_shadow.py", "FACTOR = 7.0\n")
     # the same content elsewhere has the same name

@@ -40,23 +40,21 @@ def accuracy(repository, study="files"):
     return table[chosen & (table["split"] == "test")]["value"].item()
 
 
+def study_of_files(root, calibrators, **changes):
+    """A repository with a study of one file of logits."""
+    repository = Repository(root)
+    (root / "data").mkdir()
+    logits(root / "data/r.npz")
+    run = {"kind": "logits", "test": "r.npz", "split_seed": 1, "dataset": "d", "method": "m"}
+    study = {"study": "files", "data_root": "data", "statistics": {"bootstrap": 20}, **changes}
+    study["external"] = {"r": {**run, "backbone": "b", "calibrators": calibrators}}
+    repository.configure(study, "files.yaml")
+    return repository
+
+
 @pytest.fixture
 def files(tmp_path):
-    """A repository with a study of one file of logits."""
-    repository = Repository(tmp_path / "files")
-    (repository.root / "data").mkdir()
-    logits(repository.root / "data/r.npz")
-    run = {"kind": "logits", "test": "r.npz", "split_seed": 1, "dataset": "d", "method": "m"}
-    repository.configure(
-        {
-            "study": "files",
-            "data_root": "data",
-            "external": {"r": {**run, "backbone": "b", "calibrators": ["none", "ts"]}},
-            "statistics": {"bootstrap": 20},
-        },
-        "files.yaml",
-    )
-    return repository
+    return study_of_files(tmp_path / "files", ["none", "ts"])
 
 
 def test_another_content_of_a_file_or_a_published_number_reaches_the_study(files):

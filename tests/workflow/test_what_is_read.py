@@ -1,7 +1,7 @@
-"""Each file that a stage opens is named by its record.
+"""Each file that a stage opens is named by its record, and is in a folder that its rule declares.
 
-One study with every kind of source runs job by job under ``strace``, which sees what Python and its
-libraries open.
+One study with every kind of source is made job by job under ``strace``, which sees what Python and
+its libraries open.
 """
 
 import json
@@ -83,7 +83,20 @@ READERS = {
     **{kind: rf"^job import .*/external/d/.*/{kind}/" for kind in LOGITS},
     **{stage: rf"^job {stage} " for stage in STUDY_STAGES},
 }
-#: runs jobs one by one in forks of a process that has imported torch, which is most of a job
+#: writes the plan, as the workflow does before its jobs
+PLAN = """
+from pathlib import Path
+from calgrid.plan.plan import Plan
+from calgrid.storage.records import write_record
+from calgrid.study.home import home
+from calgrid.study.study import Study
+from calgrid.study.yaml_files import read_configuration
+
+plan = Plan(Study(read_configuration(Path("read.yaml")), home()))
+plan.copy_plugins()
+write_record(Path(plan.path), plan.file())
+"""
+#: makes results one by one in forks of a process that has imported torch, which is most of a job
 JOBS = """
 import contextlib, json, os, shlex, sys
 import torch
@@ -91,7 +104,8 @@ from calgrid.cli import main
 from calgrid.jobs import calibrate, predict, train
 
 for record, command in json.loads(sys.argv[1]):
-    os.unlink(record)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(record)
     with contextlib.suppress(FileNotFoundError):
         open("/next job")  # seen in the trace
     child = os.fork()
@@ -178,7 +192,7 @@ def configuration():
 
 
 class Study:
-    """The study, finished, and the command of each of its jobs."""
+    """The study, what each of its jobs opened, and its plan."""
 
     def __init__(self, root, finished):
         self.repository = Repository(root)
@@ -189,23 +203,29 @@ class Study:
         )
         self.repository.shell("cd data; python -m zipfile -e bank.zip bank")
         self.repository.configure(configuration(), "read.yaml")
-        self.repository.run("read.yaml")
+        self.repository.shell(f"python -c '{PLAN}'")
         said = self.repository.run("read.yaml", "-n", "-F", "-p")
         commands = re.findall(
             r"^Shell command: python -m calgrid (.*) >>", said.stdout + said.stderr, re.M
         )
-        #: what is read -> output of the job that reads it, and the record that the job had
-        self.jobs, todo = {}, []
+        outputs = [Path(re.search(r"--out '?([^\s']+)", each)[1]) for each in commands]
+        records = [out if out.suffix == ".json" else out / record_of(out) for out in outputs]
+        for log in re.findall(r"--log (\S+)/", "\n".join(commands)):
+            (root / log).mkdir(parents=True, exist_ok=True)
+        opened = self._traced(list(zip(map(str, records), commands, strict=True)), root.parent)
+        (plan,) = root.glob("results/read/.calgrid/plan-*.json")
+        self.inputs = json.loads(plan.read_text())["inputs"]
+        #: what is read -> output of the job that reads it, its record, and the files that it opened
+        self.jobs = {}
+        made = list(zip(commands, outputs, records, opened, strict=True))
         for what, pattern in READERS.items():
-            command = next(each for each in commands if re.search(pattern, each))
-            output = Path(re.search(r"--out '?([^\s']+)", command)[1])
-            record = output if output.suffix == ".json" else output / record_of(output)
-            self.jobs[what] = output, json.loads((self.root / record).read_text())
-            todo.append((str(record), command))
-        self.opened = dict(zip(READERS, self._traced(todo, root.parent), strict=True))
+            output, record, files = next(
+                rest for command, *rest in made if re.search(pattern, command)
+            )
+            self.jobs[what] = output, json.loads((root / record).read_text()), files
 
     def _traced(self, todo, folder):
-        """Files below the repository that each job opens to read when it is run again."""
+        """Files below the repository that each job opens to read."""
         trace = folder / "trace.txt"
         call = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=openat,open", "-o", trace]
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
@@ -276,11 +296,11 @@ def is_free(path, folder):
 
 @pytest.mark.parametrize("read", READERS)
 def test_a_record_names_every_file_that_its_job_opens(study, read):
-    output, content = study.jobs[read]
+    output, content, opened = study.jobs[read]
     folder = output.parents[1] if output.suffix == ".json" else output
     allowed = named(study.root, folder, content)
     unnamed = set()
-    for path in study.opened[read]:
+    for path in opened:
         source = path
         if path.suffix == ".pyc":
             source = path.parent.parent / f"{path.name.split('.')[0]}.py"
@@ -288,3 +308,7 @@ def test_a_record_names_every_file_that_its_job_opens(study, read):
         if not below and not is_free(source, folder):
             unnamed.add(str(path))
     assert not unnamed
+    if output.suffix != ".json":
+        declared = {Path(name).parent for name in study.inputs[str(output)]["reads"]}
+        above = [os.path.normpath(folder / place) for place in content["inputs"]["results"]]
+        assert set(map(Path, above)) <= declared
