@@ -52,12 +52,6 @@ class TestLookUp:
         expected = 0.5 * (0.1**5 * -math.log(0.9) + 0.9**2 * -math.log(0.1))
         assert loss(logits, labels).item() == pytest.approx(expected, rel=1e-5)
 
-    def test_negative_exponent_is_inverse_focal(self):
-        loss = build_loss("adafocal", 2)
-        loss.gammas.fill_(-1.5)
-        logits, labels = validation([0.75], [True])
-        assert loss(logits, labels).item() == pytest.approx(1.75**1.5 * -math.log(0.75), rel=1e-5)
-
     @pytest.mark.parametrize("gamma", [0.2, 0.5, -0.2, -2.0, 20.0])
     def test_gradient_is_finite_where_the_probability_rounds_to_one_or_zero(self, gamma):
         loss = build_loss("adafocal", 2)

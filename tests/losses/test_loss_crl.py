@@ -67,14 +67,6 @@ class TestHistory:
 
 
 class TestRanking:
-    def test_hand_computed(self):
-        # c = 1, 0, 1/2; confidences 0.5, 0.7, 0.9; pairs (0,1), (1,2), (2,0)
-        loss = with_counts(4, 0, 2, epochs=4)
-        expected = ((0.7 - 0.5) + 1 + max(0.0, -(0.9 - 0.7) + 0.5) + (0.9 - 0.5) + 0.5) / 3
-        assert ranking(loss, logits_of(0.5, 0.7, 0.9), torch.arange(3)) == pytest.approx(
-            expected, abs=1e-6
-        )
-
     def test_equal_histories_add_nothing_but_count_in_the_mean(self):
         loss = with_counts(3, 3, 0, epochs=3)
         # pairs (0,1): 0; (1,2): -(0.5 - 0.5) + 1; (2,0): -0 + 1

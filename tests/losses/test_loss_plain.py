@@ -1,7 +1,5 @@
 """Label smoothing, margin penalties and ACLS, by hand and against torch."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,27 +18,7 @@ def test_label_smoothing_equals_torch(seed, alpha):
     torch.testing.assert_close(build_loss("ls", 6, alpha=alpha)(logits, labels), expected)
 
 
-class TestMarginLabelSmoothing:
-    def test_hand_computed_penalty_is_the_mean_over_classes(self):
-        # distances to the largest logit 0, 4, 9, margin 3: excess 0, 1, 6, mean 7/3
-        loss = build_loss("mbls", 3, margin=3.0, lambda_=0.5)
-        logits = torch.tensor([[9.0, 5.0, 0.0]])
-        total = loss(logits, torch.tensor([0]))
-        assert loss.last_terms["margin"].item() == pytest.approx(7 / 3, abs=1e-6)
-        assert total.item() == pytest.approx(loss.last_terms["ce"].item() + 7 / 6, abs=1e-6)
-
-
 class TestACLS:
-    def test_hand_computed_penalties(self):
-        # largest logit 8, margin 6: (8-6)^2 = 4; others 8-1-6 = 1 and 8+2-6 = 4: (1 + 16) / 2
-        # classes
-        loss = build_loss("acls", 3, alpha=0.1, margin=6.0, lambda_pos=1.0, lambda_neg=0.1)
-        total = loss(torch.tensor([[8.0, 1.0, -2.0]]), torch.tensor([0]))
-        parts = {name: part.item() for name, part in loss.last_terms.items()}
-        assert parts["positive"] == pytest.approx(4.0)
-        assert parts["negative"] == pytest.approx(8.5)
-        assert total.item() == pytest.approx(parts["ce"] + 0.1 * (4 + 0.85), abs=1e-6)
-
     def test_negative_term_has_no_gradient_to_the_largest_logit(self):
         logits = torch.tensor([[8.0, 1.0, -2.0]], requires_grad=True)
         plain = logits.detach().clone().requires_grad_()
@@ -88,9 +66,3 @@ class TestLogitNorm:
         for scale in (1.0, 30.0):
             total = loss(scale * torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
             assert total.item() == pytest.approx(value, abs=1e-6)
-
-    def test_the_best_logits_have_the_least_loss(self):
-        best = torch.eye(10)[:1] - 0.1
-        total = build_loss("logitnorm", 10, tau=1.0)(best, torch.tensor([0]))
-        assert total.item() == pytest.approx(1.4198686, abs=1e-6)
-        assert total.item() == pytest.approx(math.log1p(9 * math.exp(-math.sqrt(10 / 9))), abs=1e-6)

@@ -193,19 +193,5 @@ class TestStatistics:
         assert math.isnan(rates[3])
         assert rates[4] == 1.0
 
-    @pytest.mark.parametrize("indicator", ["const", "random", "maxprob", "maxlogit"])
-    def test_raw_indicator_of_the_ablations(self, indicator):
-        loss = build(indicator=indicator)
-        data = batch([0, 1, 2])
-        loss(*data)
-        table = loss.sample_table(0)
-        raw = {
-            "const": torch.ones(3),
-            "random": table["nci"],
-            "maxprob": data[0].softmax(1).amax(1),
-            "maxlogit": data[0].amax(1),
-        }
-        torch.testing.assert_close(table["norm"], raw[indicator])
-
     def test_other_losses_record_nothing(self):
         assert build_loss("ls", C).sample_table(0) is None

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import HOME
 from tests.procedures.cases import train_step, training
-from tests.training.test_trainer import run
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -62,13 +61,6 @@ def train_epoch(procedure, model, optimizer, epoch, steps=5):
 
 
 # masks: equations (8), (9), (11)
-
-
-def test_masked_layer_by_hand(layer):
-    layer.mask_weights(MASK, 0.5, keep=True)
-    # 1 + 300 + 0.5 and 50 + 600 - 0.5: masked weights are left out, nothing is divided by 0.5,
-    # biases stay
-    assert layer(X).tolist() == [[301.5, 649.5]]
 
 
 @pytest.mark.parametrize(
@@ -277,21 +269,6 @@ def test_first_stage_of_another_network_is_refused(head, backbone, classes, what
     procedure, model = begun(head=head)
     with refuses(StateError, f"does not fit this {what}"):
         procedure.load_first_stage(model, build_backbone(backbone, classes).state_dict())
-
-
-def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
-    first, _ = run(make_spec(), prepared, tmp_path / "first")
-    _, position = run(
-        make_spec(procedure="maccal"), prepared, tmp_path, first=first.model.state_dict()
-    )
-    for before, after in zip(position.history, position.history[1:], strict=False):
-        assert before["masked_accuracy"] == before["train_accuracy"]
-        change = 0.7 * before["masked_accuracy"] - before["masked_confidence"]
-        expected = before["retention"] + min(max(change, -before["clip"]), before["clip"])
-        assert after["retention"] == pytest.approx(expected)
-    assert [row["clip"] for row in position.history] == pytest.approx(
-        [0.05 * math.exp(-5 * t / 3) for t in range(3)]
-    )
 
 
 # the ablation of the paper

@@ -259,23 +259,22 @@ def test_the_last_of_several_batches_is_filled_with_its_last_image_there(kind, m
     assert torch.equal(found, whole.images[index])
 
 
-@pytest.mark.parametrize("procedure", ["standard", "vtst"])
 def test_validation_and_predictions_have_one_shape_of_batches_there(
-    procedure, start, make_spec, prepared, monkeypatch, tmp_path
+    start, make_spec, prepared, monkeypatch, tmp_path
 ):
     """Within rounding they are those of the CPU: products of more rows are summed otherwise."""
     monkeypatch.setattr(predict, "EVALUATION_BATCH", 8)
     monkeypatch.setattr(trainer, "EVALUATION_BATCH", 8)
-    trained = start(CPU, procedure=procedure).states()
+    trained = start(CPU).states()
     states = {f"last.{part}": state for part, state in trained.items()}
-    spec = make_spec(procedure=procedure)
+    spec = make_spec()
     export = {**EXPORT, "key": spec["key"], "test_views": "mirror"}
 
     def found(device):
         ((_, model, method),) = networks.tested_networks(states, spec, ["last"], 4, device)
         sizes, plain = [], model.features
         model.features = lambda images: sizes.append(len(images)) or plain(images)
-        training = start(device, f"{procedure} on {device.type}", procedure=procedure)
+        training = start(device, f"on {device.type}")
         exporter = _Exporter(export, prepared, model, method, device, training.protocol)
         logits = exporter.split(KeptFile(tmp_path, device.type, {}), "test", {})
         return sizes, logits, training._validation_logits().cpu()

@@ -71,15 +71,16 @@ def test_a_training_of_a_loss_with_or_without_state_is_that_without_graph(loss, 
 
 
 @pytest.mark.parametrize(("procedure", "options"), [*CAPABLE, ("maccal", MASKS[1])])
-def test_a_training_of_any_procedure_is_that_without_a_graph_also_after_an_interruption(
+def test_a_training_of_any_procedure_is_that_without_a_graph_one_after_an_interruption(
     procedure, options, start, monkeypatch, tmp_path
 ):
-    changes = {"procedure": procedure, "procedure_options": options}
+    changes = {"procedure": procedure, "procedure_options": options, "epochs": 2}
+    steps = [4] if procedure == "balcal" else []
     plain = finished(start(graph=False, **changes))
     with graphs(monkeypatch) as made:
-        broken = resumed(lambda: start(graph=True, folder=tmp_path, **changes), 8)
-        assert_same_result(*plain, *finished(broken))
-    assert len(made) > 1
+        trainer = resumed(lambda: start(graph=True, folder=tmp_path, **changes), *steps)
+        assert_same_result(*plain, *finished(trainer))
+    assert made
     assert all(each.replays for each in made)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -112,17 +113,25 @@ if process == 0:
 def processes(tmp_path_factory, home):
     path = tmp_path_factory.mktemp("program") / "program.py"
     path.write_text(PROGRAM)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(home / "src"), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])  # older Gloo prints before
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    # as torchrun sets it
+    shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    shared |= {"PYTHONPATH": str(home / "src"), "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **shared, "RANK": rank},
+        )
+        for rank in "01"
+    ]
+    (said, error), (_, other) = (each.communicate(timeout=300) for each in running)
+    assert [each.returncode for each in running] == [0, 0], error + other
+    return json.loads(said.splitlines()[-1])  # older Gloo prints before
 
 
 def test_each_process_computes_its_part_and_has_logits_and_loss_of_the_whole_batch(processes):

@@ -28,12 +28,11 @@ from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment, policies
-from calgrid.training.averages import Average, first_averaged
+from calgrid.training.averages import Average, Lookahead, first_averaged
 from calgrid.training.compiled import CompiledFeatures
 from calgrid.training.cuda_graph import GraphedStep, side_stream
 from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages, StreamedImages
 from calgrid.training.interrupt import StopRequest
-from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
 from calgrid.training.protocol import AVERAGES, Optimizer, TrainingProtocol
 from calgrid.training.refinement import loss_parts
