@@ -239,8 +239,6 @@ class TestMistakes:
     Give --calibrator
 --calibrator tss
     Unknown calibrator 'tss' in --calibrator ... did you mean 'ts'?
---bins 15
-    Give --calibrator
 --calibrator smart --set sgma=1
     'sgma' in --set ... did you mean 'sigma'?
 --calibrator smart --set sigma=wide

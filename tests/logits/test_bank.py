@@ -471,8 +471,6 @@ methods: [ens2(cf)]
     Unknown method 'cf' in ensembles.methods: valid: ce,
 methods: [ce]
     ensembles.methods: 'ce' is no ensemble; write ens3(ce)
-methods: ['ens2(ce,tss)']
-    tss ... did you mean
 {methods: [ens2(ce)], calibrators: [procal_dr]}
     ensembles: 'procal_dr' needs features
 """

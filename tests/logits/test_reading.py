@@ -75,11 +75,10 @@ def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
         assert found == pytest.approx(softmax(other.astype(np.float32)))
 
 
-@pytest.mark.parametrize("name", ["probs", "probabilities"])
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
-def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix, name):
-    path = file_of(tmp_path / f"p.{suffix}", **{name: np.eye(2)}, label=np.arange(2))
-    said = f"{path} should contain logits, but it contains '{name}'"
+def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix):
+    path = file_of(tmp_path / f"p.{suffix}", probs=np.eye(2), label=np.arange(2))
+    said = f"{path} should contain logits, but it contains 'probs'"
     with refuses(DataError, said, "--kind probabilities", "kind: probabilities"):
         read_any(path, "logits")
 
@@ -615,14 +614,6 @@ def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, s
         read_any(full, "logits", binary=True)
 
 
-def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys):
-    table = pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]})
-    pq.write_table(table, tmp_path / "t.parquet")
-    found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
-    assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
-    assert capsys.readouterr().err == ""
-
-
 def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses, capsys):
     def read(column, words, **options):
         options.setdefault("values_key", column)
@@ -701,12 +692,8 @@ def test_the_last_layer_may_be_a_file_of_calgrid(tmp_path, refuses):
 STRANGE = {
     "meta": lambda: torch.zeros(20, 4, device="meta"),
     "sparse": lambda: torch.eye(20, 4).to_sparse(),
-    "csr": lambda: torch.eye(20, 4).to_sparse_csr(),
     "quantised": lambda: torch.quantize_per_tensor(torch.eye(20, 4), 0.1, 0, torch.quint8),
     "nested": lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(2)]),
-    "ragged": lambda: torch.nested.nested_tensor(
-        [torch.zeros(2), torch.zeros(3)], layout=torch.jagged
-    ),
     "complex": lambda: torch.eye(20, 4, dtype=torch.cfloat).conj(),
 }
 

@@ -72,8 +72,9 @@ def list_kind(options: argparse.Namespace) -> None:
     """
     entries: Sequence[str | Entry] = KINDS
     lines = list(KINDS)
+    if options.kind is not None:
+        _warn_of_broken(LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
-        _warn_of_broken(LISTED.get(options.kind, ()))
         entries = found = list(_entries(options.kind))
         width = max(len(entry["id"]) for entry in found) + 2
         lines = []
@@ -81,7 +82,6 @@ def list_kind(options: argparse.Namespace) -> None:
             plugin = f" (plugin: {entry['file']})" if "file" in entry else ""
             lines.append(f"{entry['id']:{width}s}{entry['summary']}{plugin}")
     elif options.kind is not None:
-        _warn_of_broken(LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
         entries, lines = _named(options.kind, options.id)
     if options.json:
         write_json(entries)

@@ -306,11 +306,15 @@ def _refuse_form(
                 f"{path} should contain {kind}, but it contains '{visible(found[0])}'; give --kind "
                 f"{other} (in a study, kind: {other}), or rename it to '{VALUE_NAMES[kind][0]}'."
             )
-    if absent := _classes_without_column(list(arrays), classes or []):
-        raise DataError(
-            f"{path} has no column for the classes {shown_names(absent)}, it contains "
-            f"{_content(arrays)}."
-        )
+    pairs = itertools.product(arrays, classes or [])
+    prefixes = Counter(name.removesuffix(end) for name, end in pairs if name.endswith(end))
+    for prefix, count in prefixes.most_common(1):
+        absent = [name for name in classes or [] if prefix + name not in arrays]
+        if count > 1 and absent:
+            raise DataError(
+                f"{path} has no column for the classes {shown_names(absent)}, it contains "
+                f"{_content(arrays)}."
+            )
     hint = "; --binary needs --values-key." if binary else _key_hint(arrays, key)
     raise DataError(_what_is_missing(arrays, kind, path, classes) + hint)
 
@@ -424,10 +428,14 @@ def _class_columns(
     begun = [name for name in names if name.startswith(start)]
     candidates = begun if key else names
     if classes:
-        prefix = start if all(start + name in names for name in classes) else None
-        if prefix is None:
-            prefix = _common_prefix(candidates, classes)
-        if prefix is not None:
+        known, fitting = {*candidates}, []
+        for name in candidates:
+            prefix = name.removesuffix(classes[0])
+            is_first = name.endswith(classes[0])
+            if is_first and known.issuperset(prefix + each for each in classes):
+                fitting.append(prefix)
+        if start in fitting or len(fitting) == 1:
+            prefix = start if start in fitting else fitting[0]
             return [prefix + name for name in classes], classes
     numbered = _numbered_columns(begun).get(start)
     if numbered:
@@ -461,16 +469,6 @@ def _check_further_columns(
     warn(f"{beside}; they are left out. If they are classes, use the same model.")
 
 
-def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """Classes that have no column, if the columns of others begin with one prefix; else none."""
-    pairs = itertools.product(names, classes)
-    prefixes = Counter(name.removesuffix(end) for name, end in pairs if name.endswith(end))
-    for prefix, count in prefixes.most_common(1):
-        if count > 1:
-            return [class_name for class_name in classes if prefix + class_name not in names]
-    return []
-
-
 def _numbered_columns(names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of one beginning that are numbered 0 to K-1 (K > 1), in this order; by beginning."""
     groups: dict[str, dict[int, str]] = defaultdict(dict)
@@ -482,18 +480,6 @@ def _numbered_columns(names: Sequence[str]) -> dict[str, list[str]]:
         if len(group) > 1 and max(group) == len(group) - 1:
             complete[start] = [group[number] for number in sorted(group)]
     return complete
-
-
-def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
-    """The unique prefix with which each class is one of the names; None if there is none or
-    several.
-    """
-    prefixes = [name.removesuffix(classes[0]) for name in names if name.endswith(classes[0])]
-    known, fitting = {*names}, []
-    for start in prefixes:
-        if known.issuperset(start + name for name in classes):
-            fitting.append(start)
-    return fitting[0] if len(fitting) == 1 else None
 
 
 # from arrays to logits
