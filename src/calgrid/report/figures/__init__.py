@@ -145,7 +145,8 @@ def _name(figure: Figure, data: StudyData) -> None:
         for axis in (ax.xaxis, ax.yaxis):
             if isinstance(axis.get_major_locator(), FixedLocator):
                 labels = [label.get_text() for label in axis.get_ticklabels()]
-                axis.set_ticklabels(list(map(data.named, labels)))
+                if any(labels):  # an axis that another one labels has none
+                    axis.set_ticklabels(list(map(data.named, labels)))
 
 
 @mpl.rc_context(style.RC)
