@@ -18,8 +18,8 @@ from calgrid.papers.maccal import figures as maccal
 from calgrid.papers.report import write_report
 from calgrid.papers.smart import errors, fits
 from calgrid.papers.smart.diagnostics import FILES
+from calgrid.papers.smart.diagnostics import solved_temperature as solve
 from calgrid.papers.smart.errors import FITTED
-from calgrid.papers.smart.margins import solved_temperature as solve
 from calgrid.report.figure import FigureData
 from calgrid.report.index import read_index, write_index
 from calgrid.report.study import StudyData
@@ -55,13 +55,13 @@ def several(make):
 
 def test_with_two_classes_the_margin_is_the_temperature():
     margin = np.array([0.01, 1.0, 3.7, 40.0])
-    found = solve(np.column_stack([margin + 2, np.full(4, 2.0)]), 0.8)
+    found = solve(np.column_stack([margin + 2, np.full(4, 2.0)]))
     assert found == pytest.approx(margin / math.log(4), rel=1e-12)
 
 
 def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
     logits = fits.random_vectors(7)
-    temperature = solve(logits, 0.8)
+    temperature = solve(logits)
     scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
     assert 1 / scaled.sum(axis=1) == pytest.approx(np.full(1000, 0.8), abs=1e-9)
     ordered = np.sort(logits, axis=1)
@@ -72,7 +72,7 @@ def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
 
 
 def test_two_largest_logits_have_no_temperature():
-    assert np.isnan(solve(np.array([[1.0, 1.0, 0.0]]), 0.8)).all()
+    assert np.isnan(solve(np.array([[1.0, 1.0, 0.0]]))).all()
 
 
 # objectives of a fit

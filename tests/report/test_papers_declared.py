@@ -65,6 +65,8 @@ def test_a_mean_is_over_all_combinations_under_the_names_that_ours_have():
         ("cub200", "imagenet_resnet101"),
         ("cub200_448", "vit_b16_384"),
     ]
+    (single,) = FEDLAS["2"].places({**cell, "dataset": "cub200", "backbone": "resnet101"})
+    assert (single["dataset"], single["backbone"]) == ("cub200", "imagenet_resnet101")
 
 
 # claims

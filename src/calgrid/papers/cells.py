@@ -21,6 +21,7 @@ from calgrid.papers.declared import (
     run_method,
 )
 from calgrid.report.study import UNCALIBRATED, StudyData, named_calibrators
+from calgrid.report.tables.costs import TRAINING
 from calgrid.statistics import mean_ranks, printed_numbers
 from calgrid.statistics.checks import WORDS, check_metrics
 from calgrid.statistics.paired import seed_interval
@@ -49,9 +50,6 @@ PRINTED = ["published", "published_std", "suspect"]
 NOWHERE = ("", "")
 #: coordinates of a cell that are columns of the resamples
 RESAMPLED = ("dataset", "backbone", "method", "metric")
-#: stages of the costs whose seconds are summed to ``train_seconds``
-TRAINING = ("first_stage", "train")
-
 
 BEST, SECOND = "best", "second"
 BEST_PLACE = 1

@@ -90,7 +90,14 @@ def claim_tests(
     tests["gain"] = tests["difference"] = sign * tests["difference"] + margin
     tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
     section = tests.groupby(list(SECTION)).ngroup()
-    tests = tests.assign(sign=-1.0, prior=_prior(values, tests))
+    # prior variance over seeds of a test, as of the same pair elsewhere in the study
+    of_cell = values.drop_duplicates(list(CELL)).set_index(list(CELL))["prior"]
+    own, rival = (
+        of_cell.reindex(pd.MultiIndex.from_frame(tests[[*SECTION, side]])).to_numpy(float)
+        for side in ("cell", "rival")
+    )
+    prior = pd.Series(own + rival, index=tests.index) / 2
+    tests = tests.assign(sign=-1.0, prior=prior.mask(tests["same_method"].astype(bool)))
     tests = judge(tests, section, level, of_runs=redrawn is not None)
     tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
     told = {BETTER: CONFIRMED, WORSE: REFUTED}
@@ -99,17 +106,6 @@ def claim_tests(
     asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
     return tests[columns]
-
-
-def _prior(values: pd.DataFrame, tests: pd.DataFrame) -> pd.Series:
-    """Prior variance over seeds of each test, as of the same pair elsewhere in the study."""
-    of_cell = values.drop_duplicates(list(CELL)).set_index(list(CELL))["prior"]
-    own, rival = (
-        of_cell.reindex(pd.MultiIndex.from_frame(tests[[*SECTION, side]])).to_numpy(float)
-        for side in ("cell", "rival")
-    )
-    mean = pd.Series(own + rival, index=tests.index) / 2
-    return mean.mask(tests["same_method"].astype(bool))
 
 
 def _of_training(

@@ -8,8 +8,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-import pandas as pd
-
 from calgrid.calibrators.base import WORSE
 from calgrid.metrics.intervals import FEW_ROWS
 from calgrid.report import text
@@ -62,12 +60,6 @@ def _listing(about: str, cases: list[str]) -> str:
     return f"{about}: {'; '.join(cases)}." if cases else ""
 
 
-def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
-    low = text.format_metric(metric, row[f"{metric}_ci_low"])
-    high = text.format_metric(metric, row[f"{metric}_ci_high"])
-    return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
-
-
 def _dataset(data: StudyData, group: Group) -> str:
     """Warning about the data set."""
     said = data.warning(group)
@@ -109,8 +101,7 @@ def _tuned(data: StudyData, group: Group) -> str:
     """Best tuned method, and how many differences are significant when each method has the same
     tuning budget.
     """
-    tuning = data.manifest["configuration"].get("tuning")
-    found = read_tuned(data) if tuning and group.protocol == tuning["protocol"] else None
+    found = read_tuned(data)
     if found is None:
         return ""
     rows = data.select(found.summary, group)
@@ -138,19 +129,22 @@ def _baseline(data: StudyData, group: Group) -> str:
     debiased, plain, null = text.means(row, *ECES)
     over, under = text.means(row, "o_ece", "u_ece")
     beside = ", ".join(map("{} {}".format, WORDS.values(), text.means(row, *WORDS)))
+    ends = row[["ece_debiased_ci_low", "ece_debiased_ci_high"]]
+    low, high = (text.format_metric("ece_debiased", end) for end in ends)
+    interval = "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
     return (
-        f"{code(row['method'])} has a debiased ECE of "
-        f"{debiased}{_interval(data, row, 'ece_debiased')}, with {beside}. Its plain "
-        f"ECE is {plain}: {over} from overconfident bins, {under} from underconfident ones; the "
-        f"expected ECE of a perfectly calibrated network with its confidences is {null} on "
+        f"{code(row['method'])} has a debiased ECE of {debiased}{interval}, with {beside}. Its "
+        f"plain ECE is {plain}: {over} from overconfident bins, {under} from underconfident ones; "
+        f"the expected ECE of a perfectly calibrated network with its confidences is {null} on "
         f"{data.test_samples(group):,} images."
     )
 
 
 def _parts(data: StudyData, group: Group) -> str:
     """Which methods gain only what one temperature would give, by the parts of the NLL."""
-    rows = _against_baseline(data, group)
-    rows = rows[(rows["calibrator"] == UNCALIBRATED) & rows["metric"].isin(PARTS.keys())]
+    rows = data.select(data.clean_tests, group)
+    rows = rows[(rows["against"] == data.baseline) & rows["metric"].isin(PARTS.keys())]
+    rows = rows[(rows[["calibrator", "against_calibrator"]] == UNCALIBRATED).all(axis=1)]
     if (rows["verdict"] == verdicts.NO_VERDICT).all():
         return ""
     cases: dict[tuple[str, str], list[str]] = {}
@@ -165,13 +159,6 @@ def _parts(data: StudyData, group: Group) -> str:
         who = f"all {len(names)} methods" if len(names) == len(parts) > 1 else text.listed(names)
         said.append(f"{who} {verb}{'s' if len(names) == 1 else ''} {what}")
     return f"In NLL against {code(data.baseline)} before calibration, {'; '.join(said)}."
-
-
-def _against_baseline(data: StudyData, group: Group) -> pd.DataFrame:
-    """Tests of the methods against the baseline with the same calibrator, the best first."""
-    tests = data.select(data.clean_tests, group)
-    same = tests["calibrator"] == tests["against_calibrator"]
-    return data.in_order(tests[same & (tests["against"] == data.baseline)], data.order(group))
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
@@ -217,21 +204,16 @@ def _ranges(texts: Mapping[str, Sequence[str]], named: bool) -> str:
         alike.setdefault(NUMBER.sub("#", words), []).append(words)
     said = []
     for same in alike.values():
+        ranged, *parts = NUMBER.split(same[0])
         numbers = zip(*map(NUMBER.findall, same), strict=True)
-        first, *parts = NUMBER.split(same[0])
-        spans = map(_span, numbers)
-        ranged = first + "".join(span + word for span, word in zip(spans, parts, strict=True))
+        for written, word in zip(numbers, parts, strict=True):
+            low, high = (end(written, key=float) for end in (min, max))
+            ranged += (low if float(low) == float(high) else f"{low} to {high}") + word
         runs = list(dict.fromkeys(run for words in same for run in texts[words]))
         shown = runs if len(runs) <= FEW else [*runs[: FEW - 1], f"{len(runs) - FEW + 1} more"]
         of_runs = f": {text.listed(shown)}" if named else ""
         said.append(f"{ranged.removesuffix('.')}{of_runs}")
     return f"({'; '.join(said)})"
-
-
-def _span(numbers: Sequence[str]) -> str:
-    """Range of numbers as they are written."""
-    low, high = (end(numbers, key=float) for end in (min, max))
-    return low if float(low) == float(high) else f"{low} to {high}"
 
 
 def _shift(data: StudyData, group: Group) -> str:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-import pandas as pd
 import yaml
 from markupsafe import Markup
 
@@ -18,7 +17,7 @@ from calgrid.report import text
 from calgrid.report.study import StudyData
 from calgrid.report.table import SHOWN_ROWS
 from calgrid.storage.layout import RunKey
-from calgrid.storage.manifest import ManifestRun, of_any_place
+from calgrid.storage.manifest import of_any_place
 from calgrid.storage.schema import METRICS, RUN_KEY
 
 #: stage -> what it made
@@ -68,7 +67,19 @@ def provenance(data: StudyData) -> dict[str, Any]:
         of_stage = sorted(job for job in jobs if job[0] == stage)
         environments += [(made, *job[1:], jobs[job]) for job in of_stage]
     shown = runs if len(runs) <= SHOWN_ROWS else []
-    rows = [_run(data, run, fingerprints) for run in shown]
+    rows = []
+    for run in shown:
+        key, record = RunKey(**run["key"]), data.facts(run)
+        of_here = "origin" in record or not run["external"]
+        rows.append(
+            [
+                "/".join(map(str, key)),
+                _origin(record) if of_here else "external logits",
+                CODE.format(fingerprints.get(key, "")),
+                CODE.format(run["fingerprint"]),
+                record.get("interruptions", ""),
+            ]
+        )
     configuration = of_any_place(data.manifest["configuration"])
     return {
         "fingerprint": data.manifest["fingerprint"],
@@ -110,17 +121,6 @@ def _mixed(jobs: Iterable[Job]) -> list[str]:
         if len(versions) > 1:
             mixed.append(f"{made} with {name} {', '.join(versions)}")
     return mixed
-
-
-def _run(data: StudyData, run: ManifestRun, fingerprints: pd.Series) -> list[str]:
-    key, record = RunKey(**run["key"]), data.facts(run)
-    return [
-        "/".join(map(str, key)),
-        _origin(record) if "origin" in record or not run["external"] else "external logits",
-        CODE.format(fingerprints.get(key, "")),
-        CODE.format(run["fingerprint"]),
-        record.get("interruptions", ""),
-    ]
 
 
 def _origin(record: Mapping[str, Any]) -> str:

@@ -110,8 +110,12 @@ def calibration(data: StudyData, group: Group, verdict: str) -> str:
         rows = data.in_order(tests[same & (tests["metric"] == metric)], data.methods)
         found, named = rows[rows["verdict"] == verdict], []
         for calibrator, own in found.groupby("calibrator", sort=False):
-            on = _on(list(own["method"]), (rows["calibrator"] == calibrator).sum())
-            values = ""
+            of_all = (rows["calibrator"] == calibrator).sum()
+            on, values = f" on {text.listed(list(map(code, own['method'])))}", ""
+            if len(own) > FEW:
+                on = f" on {len(own)} of {of_all} methods"
+            if len(own) == of_all:
+                on = ""
             if verdict == verdicts.WORSE and len(own) == 1:
                 values = _from_to(data, group, shown, own.iloc[0])
             named.append(f"{code(calibrator)}{on}{values}")
@@ -128,15 +132,6 @@ def _from_to(data: StudyData, group: Group, metric: str, test: pd.Series) -> str
     before = text.format_metric(metric, means[UNCALIBRATED])
     after = text.format_with_unit(metric, means[test["calibrator"]])
     return f" ({text.name(metric)} {before} to {after})"
-
-
-def _on(methods: list[str], n_methods: int) -> str:
-    """Methods in words; empty if they are all."""
-    if len(methods) == n_methods:
-        return ""
-    if len(methods) > FEW:
-        return f" on {len(methods)} of {n_methods} methods"
-    return f" on {text.listed(list(map(code, methods)))}"
 
 
 def marked(data: StudyData, sentence: str) -> str:

@@ -200,15 +200,11 @@ class Table:
             parts += [f"## {text.markdown(section.heading)}", "\n".join(lines)]
         return "\n\n".join(parts) + "\n"
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Suffix -> content of the table's files."""
-        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
-
     def write(self, out: Path) -> list[Path]:
-        """Write the files into a folder; returns their paths."""
+        """Write the table's files into a folder; returns their paths."""
+        files = {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
         paths = []
-        for suffix, content in self.files.items():
+        for suffix, content in files.items():
             paths.append(Path(out, f"{self.id}.{suffix}"))
             write_text(paths[-1], content)
         return paths
@@ -320,14 +316,20 @@ def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
     return number(value, text.seconds(value), spread)
 
 
-def fraction_cell(row: pd.Series, name: str, beside: str = "", signed: bool = False) -> Cell:
-    """Cell of the mean of a fraction in percent with its deviation over seeds, and what stands
-    ``beside`` them; NaN is a dash.
+def mean_cell(
+    row: pd.Series,
+    name: str,
+    factor: float = 100,
+    decimals: int = 2,
+    beside: str = "",
+    signed: bool = False,
+) -> Cell:
+    """Cell of ``factor`` times the mean of a number with its deviation over seeds, if it has one,
+    and what stands ``beside`` them; by default of a fraction in percent. NaN is a dash.
     """
-    mean, spread = float(row[f"{name}_mean"]), ""
-    if row["n_seeds"] > 1:
-        spread = f"± {text.format_metric('accuracy', row[f'{name}_std'])} "
-    said = text.format_metric("accuracy", mean, signed)
+    mean, std = float(row[f"{name}_mean"]), float(row[f"{name}_std"])
+    spread = "" if math.isnan(std) else f"± {text.decimal(factor * std, decimals)} "
+    said = text.decimal(factor * mean, decimals, signed)
     return number(mean, said, f"{spread}{beside}".strip())
 
 

@@ -315,15 +315,13 @@ def _inert(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     value = "\n".join(value.splitlines())  # pandas quotes no other end of a line
-    return f"'{value}" if value.lstrip().startswith(FORMULA) and not _is_number(value) else value
-
-
-def _is_number(value: str) -> bool:
+    if not value.lstrip().startswith(FORMULA):
+        return value
     try:
         float(value)
     except ValueError:
-        return False
-    return True
+        return f"'{value}"
+    return value
 
 
 def one_line(words: str) -> str:

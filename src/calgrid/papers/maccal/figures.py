@@ -87,35 +87,30 @@ def method_means_caption(frame: FigureData) -> str:
 def draw_method_means(frame: FigureData) -> Figure:
     """Draw one line of bars per method."""
     methods = frame.methods()
-    height = 0.24 * len(methods) + 1.2
+    places, height = range(len(methods)), 0.24 * len(methods) + 1.2
     figure, axes = style.subplots(style.WIDTH, height, 1, len(AVERAGED), sharey=True)
     for ax, metric in zip(axes, AVERAGED, strict=True):
         style.stripes(ax, list(map(frame.study.marked, methods)))
         rows = frame.rows[frame.rows["metric"] == metric]
         rows = rows.assign(mean=text.shown(metric, rows["mean"]))
-        _means_panel(
-            ax, metric, rows.pivot(index="setting", columns="method", values="mean")[methods]
-        )
+        values = rows.pivot(index="setting", columns="method", values="mean")[methods]
+        for _, row in values.iterrows():
+            ax.plot(row, places, "o", color=style.GREY, markersize=2.2, alpha=0.7, zorder=3)
+        if metric == "accuracy":
+            # bars of accuracy would have to start at 0, which hides the differences
+            ax.plot(values.mean(), places, "D", color=COLOUR, markersize=6, zorder=2)
+            low, high = values.min(axis=None), values.max(axis=None)
+            room = ROOM * max(high - low, 1.0)
+            ax.set_xlim(low - room, high + room)
+        else:
+            ax.barh(places, values.mean(), BAR, color=COLOUR)
+            ax.set_xlim(left=0)
         ax.set_xlabel(text.in_unit(metric))
     looks = {
         "mean (bar or diamond)": style.dot(color=COLOUR, marker="D", markersize=6),
         "a setting": style.dot(color=style.GREY, markersize=2.5),
     }
     return style.finished(figure, style.handles(looks))
-
-
-def _means_panel(ax: Axes, metric: str, values: pd.DataFrame) -> None:
-    means, places = values.mean(), range(values.shape[1])
-    for _, row in values.iterrows():
-        ax.plot(row, places, "o", color=style.GREY, markersize=2.2, alpha=0.7, zorder=3)
-    if metric == "accuracy":
-        # bars of accuracy would have to start at 0, which hides the differences
-        ax.plot(means, places, "D", color=COLOUR, markersize=6, zorder=2)
-        span = max(values.max(axis=None) - values.min(axis=None), 1.0)
-        ax.set_xlim(values.min(axis=None) - ROOM * span, values.max(axis=None) + ROOM * span)
-    else:
-        ax.barh(places, means, BAR, color=COLOUR)
-        ax.set_xlim(left=0)
 
 
 # Figure 1a: histogram of confidence before and after retraining under masks
@@ -219,27 +214,23 @@ def masked_inference_rows(data: StudyData, group: Group) -> pd.DataFrame:
     The ``method`` of a retrained head is that of its first stage.
     """
     rows = probed(data, group, "masking", ("batch", "draws"))
-    return pd.concat([rows, _retrained(data, group)], ignore_index=True) if len(rows) else rows
-
-
-def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
-    """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row per run."""
+    if rows.empty:
+        return rows
     run = ["method", "seed"]
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
     values = scores.pivot(index=run, columns="metric", values="value")
     bins = data.rows(BINS, group, n_bins=data.bins, calibrator=UNCALIBRATED)
     sums = bins.groupby(run)[["confidence", "count"]].sum()
     values = values.assign(confidence=sums["confidence"] / sums["count"]).reindex(columns=PANELS)
-    rows = []
+    trained = []
     for key, first, options in retrained(data, group):
         if FIXED.items() <= options.items():
             ratio = round(1 - options["p0"], 6)
             place = {"method": first["method"], "mode": "retrained", "ratio": ratio}
-            rows.append({**place, **values.loc[(key["method"], key["seed"])]})
+            trained.append({**place, **values.loc[(key["method"], key["seed"])]})
     numbers = ["ratio", *PANELS]
-    return pd.DataFrame(rows, columns=["method", "mode", *numbers]).astype(
-        dict.fromkeys(numbers, float)
-    )
+    found = pd.DataFrame(trained, columns=["method", "mode", *numbers])
+    return pd.concat([rows, found.astype(dict.fromkeys(numbers, float))], ignore_index=True)
 
 
 def masked_inference_caption(frame: FigureData) -> str:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calgrid.calibrators import Calibrator
+from calgrid.calibrators.indicators import INDICATORS
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
-from calgrid.papers.smart.margins import indicators, margins
 from calgrid.storage import specs
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import FITS, MARGINS, Columns
 
+Floats = NDArray[np.float64]
 #: runs without this calibrator have no rows
 MAIN = "smart"
 #: calibrators whose confidence in each test image is stored
@@ -24,6 +26,10 @@ COMPARED = ("none", "ts", "pts", "smart")
 FIT_BINS = 15
 #: number of evenly spaced test images whose optimal temperature is computed
 SOLVED = 1000
+#: the confidence at this temperature
+CONFIDENCE = 0.8
+#: search interval of temperatures, as powers of ten, and number of bisections
+POWERS, HALVINGS = (-6.0, 6.0), 60
 #: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``)
 #: what it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
 FIT_COLUMNS: Columns = {
@@ -86,6 +92,44 @@ def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
     }
     rows = pd.concat([course.assign(kept=False), pd.DataFrame([kept]).assign(kept=True)])
     return rows.assign(calibrator=name, id=calibrator.id, n_samples=len(fit))
+
+
+def margins(logits: Floats) -> Floats:
+    """Largest minus second largest logit (N,) of logits (N, K); inf with one possible class."""
+    return INDICATORS["margin"](logits - logits.max(axis=1, keepdims=True))[0]
+
+
+def indicators(logits: Floats) -> pd.DataFrame:
+    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one
+    row per sample.
+    """
+    largest = logits.max(axis=1)
+    return pd.DataFrame(
+        {
+            "margin": margins(logits),
+            "largest_logit": largest,
+            "logit_excess": INDICATORS["max_minus_mean"](logits - largest[:, None])[0],
+            "solved_temperature": solved_temperature(logits),
+        }
+    )
+
+
+def solved_temperature(logits: Floats) -> Floats:
+    """Temperature (N,) at which ``softmax(z / T)`` of logits (N, K) has its largest entry at
+    ``CONFIDENCE``.
+
+    The largest entry decreases from 1 to 1/K in T, so the solution is unique; bisection of log T
+    finds it to a relative error of 1e-15. NaN without a solution: tied largest logits, or a
+    confidence of at most 1/K.
+    """
+    below = logits - logits.max(axis=1, keepdims=True)
+    low, high = np.full((len(logits), 2), POWERS).T
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        too_sure = np.exp(below / 10.0 ** middle[:, None]).sum(axis=1) < 1 / CONFIDENCE
+        low, high = np.where(too_sure, middle, low), np.where(too_sure, high, middle)
+    found = (low > POWERS[0]) & (high < POWERS[1])
+    return np.where(found, 10.0 ** ((low + high) / 2), np.nan)
 
 
 def _margins(data: Logits, split: str) -> pd.DataFrame:

@@ -84,8 +84,13 @@ def backbone_bars_rows(data: StudyData, group: Group) -> pd.DataFrame:
     if len(shifted):
         worst = shifted[shifted["severity"] == shifted["severity"].max()]
         severity = int(worst["severity"].iloc[0])
+        # published numbers without suspect ones
+        place = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
+        cells = printed_cells(data)
+        known = cells.loc[cells["severity"] == severity, [*place, "published"]]
+        beside = worst[place].merge(known.drop_duplicates(place), on=place, how="left")
         worst = worst.assign(
-            published=_printed(data, worst, severity), calibrator=plain(worst["calibrator"])
+            published=beside["published"].to_numpy(), calibrator=plain(worst["calibrator"])
         )
         for fit_on, words in FITTED.items():
             rows = worst[worst["fit_on"] == fit_on]
@@ -140,14 +145,6 @@ def draw_backbone_bars(frame: FigureData) -> Figure:
     return style.finished(figure, handles, columns=4)
 
 
-def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
-    """Published numbers beside tidy rows of a severity, without suspect ones."""
-    place = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
-    cells = printed_cells(data)
-    known = cells.loc[cells["severity"] == severity, [*place, "published"]].drop_duplicates(place)
-    return rows[place].merge(known, on=place, how="left")["published"].set_axis(rows.index)
-
-
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
     """Calibrators in the order of the study, without named variants if there are too many."""
     names = among(plain_names(data), rows["calibrator"])
@@ -170,7 +167,11 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str], known: Sequence[st
         low, high = (mean - std).clip(0), mean + std
         ax.vlines(x[spread], low[spread], high[spread], color="black", linewidth=1)
         ax.plot(x, printed, **PRINTED)
-    ax.set_xticks(range(len(backbones)), list(map(_wrapped, backbones)))
+    labels = []  # names of backbones in lines that fit below their bars
+    for name in backbones:
+        wrapped = textwrap.wrap(name.replace("_", "_ "), LETTERS)
+        labels.append("\n".join(wrapped).replace("_ ", "_"))
+    ax.set_xticks(range(len(backbones)), labels)
     ax.set_xlim(-0.5, len(backbones) - 0.5)
     ax.grid(axis="x", visible=False)
 
@@ -179,11 +180,6 @@ def _look(names: Sequence[str], name: str) -> style.Look:
     """Bars of a name; the hatch changes where colours repeat."""
     hatch = "" if style.line(names, name) == "-" else "////"
     return {"facecolor": style.colour(names, name), "hatch": hatch}
-
-
-def _wrapped(name: str) -> str:
-    """Name of a backbone in lines that fit below its bars."""
-    return "\n".join(textwrap.wrap(name.replace("_", "_ "), LETTERS)).replace("_ ", "_")
 
 
 # Figures 11 to 14: reduction of ECE and AECE by each calibrator under each corruption
@@ -249,28 +245,23 @@ def draw_corruption_reduction(frame: FigureData) -> Figure:
     figure, axes = style.subplots(
         style.WIDTH, height, len(fitted), len(REDUCED), sharey=True, squeeze=False
     )
+    step = 0.8 / max(len(looks), 1)
     for line, fit_on in zip(axes, fitted, strict=True):
         for ax, metric in zip(line, REDUCED, strict=True):
-            part = rows[(rows["fit_on"] == fit_on) & (rows["metric"] == metric)]
-            _reduction_panel(ax, part, shifts, looks)
+            style.stripes(ax, [shift.replace("_", " ") for shift in shifts])
+            ax.axvline(0, color=style.GREY, linewidth=1)
+            own = rows[(rows["fit_on"] == fit_on) & (rows["metric"] == metric)]
+            for place, (name, look) in enumerate(looks.items()):
+                reductions = own[own["calibrator"] == name].groupby("shift")["reduction"]
+                part = reductions.agg(["mean", "min", "max"]) * 100
+                offset = (place - (len(looks) - 1) / 2) * step
+                y = [shifts.index(shift) + offset for shift in part.index]
+                ax.hlines(y, part["min"], part["max"], color=look["color"], linewidth=1)
+                ax.plot(part["mean"], y, markeredgecolor="white", markeredgewidth=0.3, **look)
             ax.set_xlabel(f"Reduction of {text.name(metric)} (points)")
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
     return style.finished(figure, style.handles(looks), columns=8)
-
-
-def _reduction_panel(
-    ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], looks: Mapping[str, style.Look]
-) -> None:
-    style.stripes(ax, [shift.replace("_", " ") for shift in shifts])
-    ax.axvline(0, color=style.GREY, linewidth=1)
-    step = 0.8 / max(len(looks), 1)
-    for place, (name, look) in enumerate(looks.items()):
-        reductions = rows[rows["calibrator"] == name].groupby("shift")["reduction"]
-        part = reductions.agg(["mean", "min", "max"]) * 100
-        y = [shifts.index(shift) + (place - (len(looks) - 1) / 2) * step for shift in part.index]
-        ax.hlines(y, part["min"], part["max"], color=look["color"], linewidth=1)
-        ax.plot(part["mean"], y, markeredgecolor="white", markeredgewidth=0.3, **look)
 
 
 # Figure 5: ECE and NLL of the calibrators against the number of validation rows
@@ -325,7 +316,14 @@ def draw_val_size(frame: FigureData) -> Figure:
     for line, (place, rows) in zip(axes, places.items(), strict=True):
         table = lines.means(rows, ["calibrator", "val_rows"])
         for ax, metric in zip(line, SIZE_METRICS, strict=True):
-            _val_size_panel(ax, table, metric, looks)
+            for name, look in looks.items():
+                part = table[table["calibrator"] == name].sort_values("val_rows")
+                lines.line(ax, part["val_rows"].to_numpy(), part, metric, look, len(looks))
+            lines.numeric_axis(ax, table["val_rows"])
+            shown = ["ece", "ece_null"] if metric == "ece" else [metric]
+            values = np.concatenate([style.statistic(table, each) for each in shown])
+            if not style.log_if_wide(ax, values, LOG_FACTOR, 1.25) and metric == "ece":
+                ax.set_ylim(bottom=0)
             ax.set_ylabel(text.in_unit(metric))
         line[0].set_title(place, loc="left")
     for ax in axes[-1]:
@@ -333,16 +331,3 @@ def draw_val_size(frame: FigureData) -> Figure:
     handles = style.handles({style.calibrator_label(name): look for name, look in looks.items()})
     handles.append(style.null_handle(lines.NULL_TICK))
     return style.finished(figure, handles, columns=6)
-
-
-def _val_size_panel(
-    ax: Axes, table: pd.DataFrame, metric: str, looks: Mapping[str, style.Look]
-) -> None:
-    for name, look in looks.items():
-        part = table[table["calibrator"] == name].sort_values("val_rows")
-        lines.line(ax, part["val_rows"].to_numpy(), part, metric, look, len(looks))
-    lines.numeric_axis(ax, table["val_rows"])
-    shown = ["ece", "ece_null"] if metric == "ece" else [metric]
-    values = np.concatenate([style.statistic(table, each) for each in shown])
-    if not style.log_if_wide(ax, values, LOG_FACTOR, 1.25) and metric == "ece":
-        ax.set_ylim(bottom=0)

@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from calgrid.papers.smart.diagnostics import COMPARED, MAIN
+from calgrid.papers.smart.diagnostics import COMPARED, CONFIDENCE, MAIN, Floats, indicators
 from calgrid.papers.smart.errors import names_with_looks
-from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.report import text
 from calgrid.report.figure import FigureData
 from calgrid.report.plotting import points, style
@@ -151,7 +149,6 @@ def draw_fit_objectives(frame: FigureData) -> Figure:
 # Figure 2: temperature for a fixed confidence against inputs of a calibrator
 # --------------------------------------------------------------------------------------------------
 
-Floats = NDArray[np.float64]
 VECTORS = 1000
 #: range of the factors of the random logits, uniform in the logarithm
 SCALES = (1.0, 10.0)
@@ -206,7 +203,11 @@ def draw_solved_temperature(frame: FigureData) -> Figure:
             rho = points.correlation(shown, indicator, "solved_temperature")
             ax.set_title(f"ρ = {rho}")
             if indicator == "margin":
-                _bounds(ax, rows[indicator].to_numpy(), int(rows["n_classes"].iloc[0]))
+                # m / -log(S / (K - 1)) <= T <= m / -log S, S = 1 / confidence - 1 (Sec. 3.2)
+                known = rows.loc[np.isfinite(rows["margin"]) & (rows["margin"] > 0), "margin"]
+                reach, odds = np.geomspace(known.min(), known.max(), 100), 1 / CONFIDENCE - 1
+                for share in (odds / (rows["n_classes"].iloc[0] - 1), odds):
+                    ax.plot(reach, reach / -np.log(share), color=BOUND, linewidth=1)
         line[0].set_ylabel(f"Temperature\n({said})")
     for ax, label in zip(axes[-1], INDICATORS.values(), strict=True):
         ax.set_xlabel(label)
@@ -222,15 +223,6 @@ def random_vectors(n_classes: int) -> Floats:
     rng = np.random.default_rng([SEED, n_classes])
     factor = np.exp(rng.uniform(np.log(SCALES[0]), np.log(SCALES[1]), size=(VECTORS, 1)))
     return factor * rng.normal(size=(VECTORS, n_classes))
-
-
-def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:
-    """Draw ``m / -log(S / (K - 1)) <= T <= m / -log S``, ``S = 1 / confidence - 1`` (Sec. 3.2)."""
-    odds = 1 / CONFIDENCE - 1
-    known = margins[np.isfinite(margins) & (margins > 0)]
-    reach = np.geomspace(known.min(), known.max(), 100)
-    for share in (odds / (n_classes - 1), odds):
-        ax.plot(reach, reach / -np.log(share), color=BOUND, linewidth=1)
 
 
 # Figure 16: temperature learned by SMART against its input, the logit margin
@@ -346,12 +338,18 @@ def margin_reliability_caption(frame: FigureData) -> str:
 def draw_margin_reliability(frame: FigureData) -> Figure:
     """Draw one column per calibrator."""
     shown = frame.parts("calibrator")
-    ratios = {"height_ratios": [3, 2]}
+    ratios, ticks = {"height_ratios": [3, 2]}, (0, 50, 100)
     figure, axes = style.subplots(
         style.WIDTH, 5.4, 2, len(shown), sharey="row", squeeze=False, gridspec_kw=ratios
     )
     for upper, lower, (name, rows) in zip(*axes, shown.items(), strict=True):
-        _reliability(upper, rows[rows["bin"] >= 0])
+        upper.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
+        for quarter, bins in rows[rows["bin"] >= 0].groupby("quarter"):
+            confidence = 100 * bins["confidence"] / bins["count"]
+            accuracy = 100 * bins["correct"] / bins["count"]
+            upper.plot(confidence, accuracy, linewidth=1, **_look(quarter))
+        upper.set(xlim=(0, 102), ylim=(0, 102), xticks=ticks, yticks=ticks)
+        upper.set_xlabel("Confidence (%)")
         _gaps(lower, rows[rows["bin"] < 0])
         upper.set_title("uncalibrated" if name == UNCALIBRATED else name)
     axes[0, 0].set_ylabel("Accuracy (%)")
@@ -366,16 +364,6 @@ def draw_margin_reliability(frame: FigureData) -> Figure:
 
 def _look(quarter: int) -> style.Look:
     return {"color": COLOURS[quarter], "marker": "o", "markersize": 4}
-
-
-def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
-    ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
-    for quarter, bins in rows.groupby("quarter"):
-        confidence = 100 * bins["confidence"] / bins["count"]
-        accuracy = 100 * bins["correct"] / bins["count"]
-        ax.plot(confidence, accuracy, linewidth=1, **_look(quarter))
-    ticks = (0, 50, 100)
-    ax.set(xlim=(0, 102), ylim=(0, 102), xticks=ticks, yticks=ticks, xlabel="Confidence (%)")
 
 
 def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
@@ -433,7 +421,12 @@ def draw_fgsm_margin(frame: FigureData) -> Figure:
         points.scatter_answers(ax, chosen[~chosen["censored"]], "margin", "epsilon")
         rest = chosen[chosen["censored"]]
         ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
-        points.title(ax, name, _facts(table))
+        rho = points.correlation(table, "margin", "epsilon")
+        r = points.correlation(table[~table["censored"]], "margin", "epsilon", "pearson")
+        images = f"n = {table['seed'].value_counts().min():,}"
+        if share := 100 * table["censored"].mean():
+            images += f", not flipped {share:.1f} %"
+        points.title(ax, name, f"ρ = {rho}", f"r = {r}", images)
     figure.axes[0].set(xlim=(0, None), ylim=(0, None))
     handles = points.answer_handles()
     if frame.rows["censored"].any():
@@ -441,11 +434,3 @@ def draw_fgsm_margin(frame: FigureData) -> Figure:
         handles += style.handles({"not flipped": style.dot(marker="^", markersize=5, **look)})
     names = "Margin (logits)", "Smallest perturbation (pixel value)"
     return style.finished(figure, handles, *names)
-
-
-def _facts(table: pd.DataFrame) -> str:
-    rho = points.correlation(table, "margin", "epsilon")
-    r = points.correlation(table[~table["censored"]], "margin", "epsilon", "pearson")
-    images = f"{table['seed'].value_counts().min():,}"
-    share = 100 * table["censored"].mean()
-    return f"ρ = {rho}\nr = {r}\nn = {images}" + (f", not flipped {share:.1f} %" if share else "")

@@ -92,9 +92,16 @@ def _sums(bins: pd.DataFrame) -> BinSums:
 
 
 def curve_and_histogram(upper: Axes, lower: Axes, sums: BinSums, first: bool = True) -> None:
-    """Draw :func:`curve` above :func:`histogram`; the first of a line has names of the axes."""
+    """Draw :func:`curve`, and below the share of images in each bin; the first of a line has names
+    of the axes.
+    """
     curve(upper, sums)
-    histogram(lower, sums)
+    count = np.atleast_2d(sums.count).sum(axis=0)
+    bins = len(count)
+    x, shares = (np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum()
+    lower.bar(x, shares, 100 / bins, color="0.55", edgecolor="white")
+    lower.set_xticks((0, 50, 100))
+    lower.yaxis.set_major_locator(MaxNLocator(2))
     upper.tick_params(labelbottom=False)
     if first:
         upper.set_ylabel("Accuracy (%)")
@@ -123,16 +130,6 @@ def curve(ax: Axes, sums: BinSums) -> None:
         low, high = np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0)
         ax.vlines(x, low, high, color="black", linewidth=0.8)
     ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
-
-
-def histogram(ax: Axes, sums: BinSums) -> None:
-    """Draw the share of images in each bin; sums as in :func:`curve`."""
-    count = np.atleast_2d(sums.count).sum(axis=0)
-    bins = len(count)
-    x, shares = (np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum()
-    ax.bar(x, shares, 100 / bins, color="0.55", edgecolor="white")
-    ax.set_xticks((0, 50, 100))
-    ax.yaxis.set_major_locator(MaxNLocator(2))
 
 
 def _label(upper: Axes, row: pd.Series, several: bool) -> None:

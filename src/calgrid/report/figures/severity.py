@@ -1,7 +1,6 @@
 """Accuracy, NLL and ECE against the severity of corruptions."""
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.report import captions, text
@@ -42,26 +41,22 @@ def draw(frame: FigureData) -> Figure:
     )
     for column, calibrator in zip(axes.T, shown, strict=True):
         part = rows[rows["calibrator"] == calibrator]
+        severities = sorted(part["severity"].unique())
         for ax, metric in zip(column, METRICS, strict=True):
-            _curves(ax, part, metric, frame)
+            for method in methods:
+                own = part[part["method"] == method].sort_values("severity")
+                mean, std = style.statistic(own, metric), style.statistic(own, metric, "std")
+                look = style.line_look(frame.study.methods, method)
+                ax.plot(own["severity"], mean, marker="o", markersize=3, **look)
+                style.band(ax, own["severity"], mean - std, mean + std, look["color"])
+            ax.set_xticks(severities, [f"{severity:g}" for severity in severities])
+            if metric == "accuracy":
+                ax.set_ylim(max(0, 100 * part["accuracy_mean"].min() // 10 * 10 - 10), 100)
+            else:
+                ax.set_ylim(bottom=0)
         column[0].set_title(calibrated(calibrator))
         column[-1].set_xlabel("Severity")
     for ax, metric in zip(axes[:, 0], METRICS, strict=True):
         ax.set_ylabel(text.in_unit(metric))
     style.legend_beside(figure, {"method": style.line_handles(frame.study.methods, methods)})
     return figure
-
-
-def _curves(ax: Axes, rows: pd.DataFrame, metric: str, frame: FigureData) -> None:
-    for method in frame.methods():
-        part = rows[rows["method"] == method].sort_values("severity")
-        mean, std = style.statistic(part, metric), style.statistic(part, metric, "std")
-        look = style.line_look(frame.study.methods, method)
-        ax.plot(part["severity"], mean, marker="o", markersize=3, **look)
-        style.band(ax, part["severity"], mean - std, mean + std, look["color"])
-    severities = sorted(rows["severity"].unique())
-    ax.set_xticks(severities, ["0" if s == 0 else f"{s:g}" for s in severities])
-    if metric == "accuracy":
-        ax.set_ylim(max(0, 100 * rows["accuracy_mean"].min() // 10 * 10 - 10), 100)
-    else:
-        ax.set_ylim(bottom=0)

@@ -69,12 +69,20 @@ def draw(frame: FigureData) -> Figure:
         x=style.statistic(frame.rows, "accuracy"), y=style.statistic(frame.rows, "ece")
     )
     networks, after = list(dict.fromkeys(rows["backbone"])), _shown_calibrator(frame)
+    shade = style.PALETTE[0]
     for _, part in rows.groupby("backbone", sort=False):
-        _network(ax, part.set_index("calibrator"), after)
+        each = part.set_index("calibrator")
+        others = each.drop(index=[UNCALIBRATED, after], errors="ignore")
+        ax.plot(others["x"], others["y"], ".", color=style.GREY, markersize=3, alpha=0.6, zorder=1)
+        shown = each[each.index.isin([UNCALIBRATED, after])]
+        ax.plot(shown["x"], shown["y"], color=shade, linewidth=0.8, alpha=0.5, zorder=2)
+        for name, row in shown.iterrows():
+            face = "white" if name == UNCALIBRATED else shade
+            look = {"color": face, "markeredgecolor": shade, "markersize": 6, "zorder": 3}
+            ax.plot(row["x"], row["y"], "o", **look)
     if not style.log_if_wide(ax, rows["y"].to_numpy(), LOG_FACTOR, 1.3):
         ax.set_ylim(0, rows["y"].max() * 1.1)
     ax.set(xlabel=text.in_unit("accuracy"), ylabel=text.in_unit("ece"))
-    shade = style.PALETTE[0]
     looks = {}
     if after:
         looks["uncalibrated"] = style.dot(color="white", markeredgecolor=shade)
@@ -87,17 +95,6 @@ def draw(frame: FigureData) -> Figure:
         figure.draw_without_rendering()  # sets the size of the axes
         name_networks(ax, rows)
     return figure
-
-
-def _network(ax: Axes, rows: pd.DataFrame, after: str) -> None:
-    shade = style.PALETTE[0]
-    others = rows.drop(index=[UNCALIBRATED, after], errors="ignore")
-    ax.plot(others["x"], others["y"], ".", color=style.GREY, markersize=3, alpha=0.6, zorder=1)
-    shown = rows[rows.index.isin([UNCALIBRATED, after])]
-    ax.plot(shown["x"], shown["y"], color=shade, linewidth=0.8, alpha=0.5, zorder=2)
-    for calibrator, row in shown.iterrows():
-        face = "white" if calibrator == UNCALIBRATED else shade
-        ax.plot(row["x"], row["y"], "o", color=face, markeredgecolor=shade, markersize=6, zorder=3)
 
 
 def name_networks(ax: Axes, rows: pd.DataFrame) -> None:

@@ -84,17 +84,11 @@ def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
     if style.spans(ordered, LOG_FACTOR - 1):
         ax.set_xscale("log")
     places = np.log(ordered) if ax.get_xscale() == "log" else ordered
-    ax.set_xticks(ordered, _tick_labels(ordered, places))
-    ax.set_xticks([], minor=True)
-
-
-def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
-    """Labels of ascending values at ``places`` of the axis, empty where one would overlap the
-    previous label.
-    """
     labels, free = [], -np.inf
-    for value, place in zip(values, places, strict=True):
+    for value, place in zip(ordered, places, strict=True):
+        # no label where it would overlap the previous one
         labels.append(f"{value:,g}" if place >= free else "")
         if labels[-1]:
             free = place + ROOM * (places[-1] - places[0])
-    return labels
+    ax.set_xticks(ordered, labels)
+    ax.set_xticks([], minor=True)

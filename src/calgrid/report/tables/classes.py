@@ -15,9 +15,9 @@ from calgrid.report.table import (
     Columns,
     Section,
     Table,
-    fraction_cell,
     grouped,
     interval_cell,
+    mean_cell,
     section,
     whole,
     words,
@@ -122,14 +122,14 @@ def _classes(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
         "Method": lambda row: words(row.name[1]),
         "Images": lambda row: whole(row["count"]),
         "Sensitivity (%)": lambda row: _share(row, "sensitivity"),
-        "Specificity (%)": lambda row: fraction_cell(row, "specificity"),
+        "Specificity (%)": lambda row: mean_cell(row, "specificity"),
         "Predicted": lambda row: whole(round(row["predicted"])),
         "Precision (%)": lambda row: _share(row, "precision"),
     }
     if shown.index.get_level_values("method").nunique() == 1:
         del columns["Method"]
     for name, part in parts.items():
-        columns[f"Confidence (%), {name}"] = _from(part, fraction_cell, "confidence")
+        columns[f"Confidence (%), {name}"] = _from(part, mean_cell, "confidence")
         gap = functools.partial(interval_cell, name="gap", metric="accuracy", signed=True)
         columns[f"Gap (points), {name}"] = _from(part, gap)
     return section(data.label(group), shown, columns)
@@ -146,7 +146,7 @@ def _share(row: pd.Series, name: str) -> Cell:
     """Cell of a share with its interval over images."""
     interval = text.interval("accuracy", row[f"{name}_ci_low"], row[f"{name}_ci_high"])
     few = "few" if row[SHARES[name]] < FEW_IMAGES else ""
-    return fraction_cell(row, name, f"{interval} {few}")
+    return mean_cell(row, name, beside=f"{interval} {few}")
 
 
 def _group_means(data: StudyData, group: Group) -> pd.DataFrame:
@@ -182,10 +182,10 @@ def _groups(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
         "Method": lambda row: words(row["method"]),
         "Calibrator": lambda row: words(row["calibrator"]),
         "Images": lambda row: whole(row["count"]),
-        "Accuracy (%)": lambda row: fraction_cell(row, "accuracy"),
+        "Accuracy (%)": lambda row: mean_cell(row, "accuracy"),
         "Predicted": lambda row: whole(round(row["predicted"])),
-        "Precision (%)": lambda row: fraction_cell(row, "precision"),
-        "Confidence (%)": lambda row: fraction_cell(row, "confidence"),
-        "Gap (%)": lambda row: fraction_cell(row, "gap", signed=True),
+        "Precision (%)": lambda row: mean_cell(row, "precision"),
+        "Confidence (%)": lambda row: mean_cell(row, "confidence"),
+        "Gap (%)": lambda row: mean_cell(row, "gap", signed=True),
     }
     return section(data.label(group), shown, columns)

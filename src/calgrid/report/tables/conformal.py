@@ -16,7 +16,7 @@ from calgrid.report.table import (
     Table,
     calibrated_columns,
     grouped,
-    number,
+    mean_cell,
     section,
     words,
 )
@@ -47,35 +47,27 @@ def conformal(data: StudyData) -> Table | None:
             heading = f"{data.label(group)}: {100 * (1 - alpha):g} % asked for, {images}"
             yield section(heading, part, columns)
 
-    return grouped(
-        "conformal",
-        "Conformal sets",
-        "Calibrators",
-        data.groups,
-        lambda group: set_means(data, group),
-        sections,
-        lambda frame: _caption(data, frame),
-    )
+    def caption(frame: pd.DataFrame) -> str:
+        n_threshold, covered = frame["n_threshold"].astype(int), 1.0 - frame["alpha"]
+        # largest standard deviation over draws of the validation rows: that of Beta(k, n + 1 - k)
+        deviation = math.sqrt((covered * (1.0 - covered) / (n_threshold + 2)).max())
+        return (
+            "Prediction sets after a calibrator, on the clean test split and, with the same "
+            "thresholds, on corruptions (mean over those of a severity); "
+            f"{captions.seeds(frame)}. ± is the standard deviation over seeds; with one seed, "
+            f"brackets are {100 * data.level:g} % bootstrap intervals over test images (at the "
+            "highest severity the means of their ends over the corruptions, at least as far apart "
+            "as those of the mean). On the clean test split a set contains the label with the "
+            "probability asked for, on average over validation and test images, whatever the "
+            "network; under shift nothing is guaranteed. The coverage of one threshold varies with "
+            f"its {n_threshold.min():,} validation images (standard deviation up to "
+            f"{100 * deviation:.1f} points). Calibrators were fitted on the other half of the "
+            "validation rows, so their numbers differ from those of other tables. SSCV: largest "
+            "gap of the coverage among sets of similar size. CovGap: mean gap over classes."
+        )
 
-
-def _caption(data: StudyData, frame: pd.DataFrame) -> str:
-    n_threshold, covered = frame["n_threshold"].astype(int), 1.0 - frame["alpha"]
-    # largest standard deviation over draws of the validation rows: that of Beta(k, n + 1 - k)
-    deviation = math.sqrt((covered * (1.0 - covered) / (n_threshold + 2)).max())
-    return (
-        "Prediction sets after a calibrator, on the clean test split and, with the same "
-        f"thresholds, on corruptions (mean over those of a severity); {captions.seeds(frame)}. ± "
-        f"is the standard deviation over seeds; with one seed, brackets are {100 * data.level:g} % "
-        "bootstrap intervals over test images (at the highest severity the means of their ends "
-        "over the corruptions, at least as far apart as those of the mean). On the clean test "
-        "split a set contains the label with the probability asked for, on average over validation "
-        "and test images, whatever the network; under shift nothing is guaranteed. The coverage of "
-        "one threshold varies with "
-        f"its {n_threshold.min():,} validation images (standard deviation up to "
-        f"{100 * deviation:.1f} points). Calibrators were fitted on the other half of the "
-        "validation rows, so their numbers differ from those of other tables. SSCV: largest gap "
-        "of the coverage among sets of similar size. CovGap: mean gap over classes."
-    )
+    title, select = "Conformal sets", functools.partial(set_means, data)
+    return grouped("conformal", title, "Calibrators", data.groups, select, sections, caption)
 
 
 def set_means(data: StudyData, group: Group) -> pd.DataFrame:
@@ -112,13 +104,9 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _cell(row: pd.Series, metric: str) -> Cell:
     _, factor, decimals = SHOWN[metric]
-    mean, std, low, high = (
-        text.decimal(factor * row[f"{metric}_{name}"], decimals)
-        for name in ("mean", "std", "ci_low", "ci_high")
-    )
-    spread = ""
-    if row["n_seeds"] > 1:
-        spread = f"± {std}"
-    elif not math.isnan(row[f"{metric}_ci_low"]):
-        spread = f"[{low}, {high}]"
-    return number(factor * row[f"{metric}_mean"], mean, spread)
+    ends = row[[f"{metric}_ci_low", f"{metric}_ci_high"]].to_numpy(float)
+    interval = ""
+    if row["n_seeds"] == 1 and not math.isnan(ends[0]):
+        low, high = (text.decimal(factor * end, decimals) for end in ends)
+        interval = f"[{low}, {high}]"
+    return mean_cell(row, metric, factor, decimals, interval)

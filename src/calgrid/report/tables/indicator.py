@@ -1,14 +1,12 @@
 """Table of diagnostics of the indicator and the gate of FeDLaS."""
 
 import functools
-import math
 
 import pandas as pd
 
-from calgrid.report import text
 from calgrid.report.selections import histories
 from calgrid.report.study import Group, StudyData
-from calgrid.report.table import Cell, Columns, Table, grouped, number, section, whole, words
+from calgrid.report.table import Columns, Table, grouped, mean_cell, section, whole, words
 from calgrid.storage.schema import SETTING
 
 #: column of the history -> heading, factor, decimals
@@ -39,8 +37,9 @@ def indicator(data: StudyData) -> Table | None:
         "Method": lambda row: words(row["method"]),
         "Seeds": lambda row: whole(row["n_seeds"]),
     }
-    for name, (label, *_) in DIAGNOSTICS.items():
-        columns[label] = functools.partial(_cell, name=name)
+    for name, (label, factor, decimals) in DIAGNOSTICS.items():
+        shown = {"name": name, "factor": factor, "decimals": decimals}
+        columns[label] = functools.partial(mean_cell, **shown)
     return grouped(
         "indicator",
         "Indicator and gate of FeDLaS",
@@ -67,10 +66,3 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
             row[f"{name}_mean"], row[f"{name}_std"] = last[name].mean(), last[name].std()
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _cell(row: pd.Series, name: str) -> Cell:
-    _, factor, decimals = DIAGNOSTICS[name]
-    mean, std = factor * row[f"{name}_mean"], factor * row[f"{name}_std"]
-    spread = "" if math.isnan(std) else f"± {text.decimal(std, decimals)}"
-    return number(mean, text.decimal(mean, decimals), spread)

@@ -52,28 +52,21 @@ def shift(data: StudyData) -> Table | None:
             heading = f"{data.label(group)}: {condition(*key)}"
             yield metric_section(heading, part, metrics, lead, "method")
 
-    return grouped(
-        "shift",
-        "Calibration under shift",
-        "Shift",
-        data.groups,
-        data.shift_means,
-        sections,
-        lambda frame: (
+    def caption(frame: pd.DataFrame) -> str:
+        rows = data.distinct(METRICS, ["shift", "severity"], split="shift")
+        names = sorted(rows.loc[rows["severity"] > 0, "shift"].unique())
+        named = f"Corruptions: {', '.join(names)}." if names else ""
+        return (
             "Every corruption at every severity is scored separately, images are never pooled; "
             "shown is the mean over the corruptions of one severity. "
-            f"{captions.over_seeds(frame)} {_names(data)} Calibrators were fitted on clean val "
+            f"{captions.over_seeds(frame)} {named} Calibrators were fitted on clean val "
             f"unless their name says otherwise. {captions.BEST_CALIBRATOR} Verdicts on the mean "
             f"over all severities are in the table of verdicts against {data.baseline}. "
             f"{captions.NULL}"
-        ),
-    )
+        )
 
-
-def _names(data: StudyData) -> str:
-    rows = data.distinct(METRICS, ["shift", "severity"], split="shift")
-    names = sorted(rows.loc[rows["severity"] > 0, "shift"].unique())
-    return f"Corruptions: {', '.join(names)}." if names else ""
+    title, select = "Calibration under shift", data.shift_means
+    return grouped("shift", title, "Shift", data.groups, select, sections, caption)
 
 
 def condition(severity: int, domain: str) -> str:

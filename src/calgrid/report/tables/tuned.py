@@ -2,6 +2,7 @@
 the default.
 """
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,7 @@ class Tuned:
     defaults: pd.DataFrame
 
 
+@functools.lru_cache(maxsize=1)
 def read_tuned(data: StudyData) -> Tuned | None:
     """Choose and summarise, with few calibrators; None if the study tunes nothing."""
     tuning = data.manifest["configuration"].get("tuning")
