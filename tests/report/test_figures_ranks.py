@@ -1,6 +1,7 @@
 """Critical-difference diagrams show the statistics over settings independent of each other."""
 
 import itertools
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -12,17 +13,28 @@ from calgrid.report.figures import critical_difference as diagrams
 from calgrid.report.index import read_index
 from calgrid.report.study import StudyData
 from calgrid.statistics import mean_ranks, nemenyi_cd
-from calgrid.storage.schema import SUMMARY
+from calgrid.storage.schema import METRICS, SUMMARY
 from calgrid.storage.tables import write_frame
 
 BACKBONES = ("resnet8", "resnet20", "resnet50", "resnet9")
 
 
 @pytest.fixture(scope="module")
-def settings(make):
-    """Three methods and two calibrators on four backbones."""
-    data, _ = make(seeds=(0,), backbones=BACKBONES, **CLEAN).opened()
-    return data
+def settings(make, tmp_path_factory):
+    """Three methods and two calibrators on four backbones, whose results are those of one with
+    noise.
+    """
+    one, folder = make(seeds=(0,), **CLEAN), tmp_path_factory.mktemp("four")
+    rows = pd.read_parquet(one.folder / SUMMARY)
+    rng, runs = np.random.default_rng(0), []
+    parts = [rows.assign(backbone=name) for name in BACKBONES]
+    summary = pd.concat(parts).astype({"backbone": str})
+    summary["mean"] *= rng.uniform(0.9, 1.1, len(summary))
+    write_frame(folder / SUMMARY, summary)
+    shutil.copy(one.folder / METRICS, folder / METRICS)
+    for name in BACKBONES:
+        runs += [{**run, "key": {**run["key"], "backbone": name}} for run in one.manifest["runs"]]
+    return StudyData(folder, {**one.manifest, "runs": runs})
 
 
 def scores(data, name, **only):
@@ -74,6 +86,7 @@ def test_what_is_missing_from_a_setting_leaves_the_comparison_not_the_setting(se
     summary = settings.rows("summary.parquet")
     gone = (summary["method"] == "mmce") & summary["backbone"].isin(BACKBONES[:3])
     write_frame(tmp_path / SUMMARY, summary[~gone])
+    shutil.copy(settings.folder / METRICS, tmp_path / METRICS)
     data = StudyData(tmp_path, settings.manifest)
     rows = diagrams.METHODS.collect(data, data.groups[0])
     assert set(rows["name"]) == {"ce", "ls"}

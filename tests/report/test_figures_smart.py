@@ -73,7 +73,7 @@ def test_points_against_rows_are_those_of_the_summary(data):
 
 def test_caption_of_sizes_names_seeds_and_images(entries):
     caption = entries["val_size"]["caption"]
-    assert "means over 2 seeds" in caption
+    assert "one network each" in caption
     assert "240 images" in caption
     assert entries["val_size"]["title"] == "Validation rows"
 

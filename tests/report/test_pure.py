@@ -1,36 +1,31 @@
-"""Tables, figures and report need the files of the study alone: the runs may be gone."""
+"""Tables, figures and report need the files of the study alone, and are the same each time."""
 
 import shutil
 
-import pytest
+from tests.report.conftest import CLEAN, Written
 
-from calgrid.papers.figures import write_figures
 from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES
-from calgrid.papers.tables import write_tables
 from calgrid.storage.schema import STUDY_FILES
 
 
-@pytest.fixture
-def alone(ablation, tmp_path):
-    """A copy of the files of a study, while its runs are nowhere."""
-    folder = tmp_path / "alone"
-    folder.mkdir()
+def test_the_files_of_the_study_are_enough(make, tmp_path):
+    study = make(methods=("ce", "fedlas_ls"), seeds=(0,), **CLEAN)
+    alone, runs = Written(tmp_path / "alone", study.manifest), study.folder.parent / "runs"
+    alone.folder.mkdir()
     for name in (*STUDY_FILES, *FILES):
-        shutil.copy(ablation.folder / name, folder / name)
-    runs = ablation.folder.parent / "runs"
-    shutil.move(runs, tmp_path / "hidden")
-    yield folder
+        shutil.copy(study.folder / name, alone.folder / name)
+    for written in (study, alone):
+        written.tables()
+        written.figures("reliability", "saturation", "training")
+        write_report(written.folder, written.manifest, written.folder / "report.html")
+        if written is study:
+            shutil.move(runs, tmp_path / "hidden")
     shutil.move(tmp_path / "hidden", runs)
-
-
-def test_the_files_of_the_study_are_enough(ablation, ablation_tables, ablation_figures, alone):
-    write_tables(alone, ablation.manifest, alone / "tables")
-    write_figures(alone, ablation.manifest, alone / "figures", (".png",))
-    write_report(alone, ablation.manifest, alone / "report.html")
-    names = {path.name for path in (*ablation_tables.iterdir(), *ablation_figures.iterdir())}
+    made = [path for path in alone.folder.rglob("*") if path.is_file()]
+    names = {path.name for path in made}
     assert {"methods.csv", "indicator.csv", "saturation_digits_resnet8.png"} < names
-    for before in (ablation_tables, ablation_figures):
-        for path in before.iterdir():
-            assert path.read_bytes() == (alone / before.name / path.name).read_bytes(), path.name
-    assert "x86_64" in (alone / "report.html").read_text()
+    for path in made:
+        before = study.folder / path.relative_to(alone.folder)
+        assert path.read_bytes() == before.read_bytes(), path.name
+    assert "x86_64" in (alone.folder / "report.html").read_text()

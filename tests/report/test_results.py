@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from tests.conftest import HOME
 from tests.metrics.cases import softmax
-from tests.report.conftest import CLEAN
+from tests.report.conftest import THREE
 
 import calgrid
 from calgrid.errors import ConfigError, DataError
@@ -39,8 +39,9 @@ def test_the_page_on_python_runs_as_it_stands(study, tmp_path, monkeypatch, caps
 
 def test_tables_are_those_of_the_report(results, tables):
     assert repr(results).endswith(f"{results.folder}: {len(results.runs)} runs>")
-    assert {"methods", "calibrators"} <= set(results.tables())
-    assert all((tables / f"{name}.csv").is_file() for name in results.tables())
+    names = results.tables()
+    assert {"methods", "calibrators"} <= set(names)
+    assert all((tables / f"{name}.csv").is_file() for name in names)
     assert results.to_latex("methods") == (tables / "methods.tex").read_text()
     names = {"ls": "smoothed labels", "ece_debiased": "ECE", "Seeds": "$n$"}
     latex = results.to_latex("methods", metrics=["nll", "ece_debiased"], names=names)
@@ -145,12 +146,11 @@ def test_a_copied_study_says_that_its_runs_are_not_beside_it(study, tmp_path, re
 
 
 def test_several_groups_must_be_told_apart(make, refuses):
-    study = make(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), **CLEAN)
-    found = calgrid.load_study(study.folder)
-    with refuses(ConfigError, "2 groups that differ in backbone; select one by keyword"):
+    found = calgrid.load_study(make(**THREE).folder)
+    with refuses(ConfigError, "3 groups that differ in backbone; select one by keyword"):
         found.reliability("ce")
-    assert found.reliability("ce", backbone="resnet20")["count"].sum() == 240
-    with refuses(ConfigError, "2 runs of 'ce' differ in backbone"):
+    assert found.reliability("ce", backbone="b")["count"].sum() == 240
+    with refuses(ConfigError, "3 runs of 'ce' differ in backbone"):
         found.logits("ce")
 
 
