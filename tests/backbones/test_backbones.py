@@ -1,29 +1,29 @@
 """Every backbone: published size, features before a linear head, stages that compose to the
 features.
 
-Sizes are counted for all of them without computing anything; numbers are computed by one of each
-kind.
+Sizes are counted for all of them without computing anything; numbers are computed by a small
+network of each kind.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
 import torchvision
+from tests.backbones.networks import FAMILIES, OURS, RESNET, TINY
 from tests.training.elsewhere import REFUSED
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from calgrid.backbones import build_backbone
+from calgrid.backbones import build_backbone, trial
 from calgrid.backbones.airbench import Whitening
 from calgrid.backbones.base import HeadDropout
+from calgrid.backbones.imagenet import take_apart
 from calgrid.backbones.small_images import PaddedShortcut
-from calgrid.backbones.trial import check_images
 from calgrid.components.registry import describe, descriptions
 from calgrid.errors import ConfigError
 
 BACKBONES = sorted(set(descriptions("backbone")) - {"timm"})
-ONE_OF_EACH_KIND = ("resnet8", "resnet50", "densenet121")
 #: backbone -> classes: parameters, tensors, entries of running means and variances, features: all
 #: counted in the official code
 OFFICIAL = {
@@ -46,16 +46,19 @@ RESNET8_BY_HAND = (
 )
 
 
-@pytest.fixture(params=ONE_OF_EACH_KIND)
-def name(request):
-    return request.param
+def of_torchvision(family):
+    stages, pool, head = take_apart(FAMILIES[family]())
+    return nn.Sequential(*stages, pool, head)
 
 
-#: backbones with all kinds of layers
-OF_EACH_LAYER = (
-    *("resnet8", "resnet9", "airbench24", "densenet121", "resnet50_tiny", "imagenet_resnet50"),
-    *("imagenet_swin_b", "imagenet_vit_b32", "vit_b16_384"),
-)
+#: networks with all kinds of layers, and the size of their images
+OF_EACH_LAYER = {
+    **{name: (partial(kind, 5), 32) for name, kind in OURS.items()},
+    **{name: (partial(build_backbone, name, 5), 32) for name in ("resnet9", "airbench24")},
+    "tiny": (partial(TINY, 5), 64),
+    **{f"torchvision {name}": (partial(of_torchvision, name), 64) for name in FAMILIES},
+    "timm": (partial(build_backbone, "timm/test_vit", 5), 160),
+}
 
 
 class Operations(TorchDispatchMode):
@@ -114,29 +117,33 @@ def test_cifar_networks_have_the_sizes_of_the_official_code(name):
 
 @pytest.mark.parametrize("name", OF_EACH_LAYER)
 def test_gradients_have_deterministic_kernels_on_a_gpu(name):
-    size = max(32, describe("backbone", name).info["min_size"])
+    build, size = OF_EACH_LAYER[name]
+    with torch.device("meta"):
+        model = build().train()
     with Operations() as operations:
-        on_meta(name).train()(torch.zeros(2, 3, size, size, device="meta")).sum().backward()
+        model(torch.zeros(2, 3, size, size, device="meta")).sum().backward()
     found = [each for each in operations.names if REFUSED.search(each)]
     assert found == []
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-def test_registered_facts_are_those_of_the_network(name):
-    info = describe("backbone", name).info
+def test_registered_facts_are_those_of_the_network(name, monkeypatch):
+    info, model = describe("backbone", name).info, on_meta(name)
+    body = count_parameters(model) - count_parameters(model.head)
     for classes, parameters in info["parameters"].items():
-        with torch.device("meta"):
-            assert count_parameters(build_backbone(name, classes)) == parameters
-    least = info["min_size"]
-    check_images(name, 10, (least, least))
+        assert body + (model.num_features + 1) * classes == parameters
+    monkeypatch.setattr(trial, "build_backbone", lambda *_: model)
+    classes, least = model.head.out_features, info["min_size"]
+    trial.check_images(name, classes, (least, least))
     if "max_size" in info:
         with pytest.raises(ConfigError, match=r"does not take images|pixels only"):
-            check_images(name, 10, (2 * least, 2 * least))
+            trial.check_images(name, classes, (2 * least, 2 * least))
 
 
+@pytest.mark.parametrize("kind", OURS.values(), ids=OURS)
 @pytest.mark.parametrize("size", [8, 40])
-def test_stages_pool_and_head_are_the_forward_pass_and_overwrite_nothing(name, size):
-    model, x = build(name, num_classes=7), images(size)
+def test_stages_pool_and_head_are_the_forward_pass_and_overwrite_nothing(kind, size):
+    model, x = kind(7).eval(), images(size)
     for stage in model.stages:
         before = x.clone()
         after = stage(x)
@@ -158,8 +165,9 @@ def test_stages_are_stem_and_three_levels_at_halving_resolution():
     assert shapes == [(16, 16, 16), (16, 16, 16), (32, 8, 8), (64, 4, 4)]
 
 
-def test_features_stay_as_returned_and_carry_gradients(name):
-    model = build(name).train()
+@pytest.mark.parametrize("kind", OURS.values(), ids=OURS)
+def test_features_stay_as_returned_and_carry_gradients(kind):
+    model = kind(5)
     features = model.features(images(8))
     before = features.detach().clone()
     model.head(features).sum().backward()
@@ -168,16 +176,17 @@ def test_features_stay_as_returned_and_carry_gradients(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "stage", "std"),
+    ("build", "stage", "std"),
     [
-        ("resnet20", 3, (2 / (9 * 64)) ** 0.5),
-        ("resnet50", 4, (3 * 9 * 512) ** -0.5),
-        ("resnet50_tiny", 4, (2 / (9 * 512)) ** 0.5),
+        (partial(build_backbone, "resnet20", 10), 3, (2 / (9 * 64)) ** 0.5),
+        (partial(RESNET, 5), 4, (3 * 9 * 512) ** -0.5),
+        (partial(TINY, 5), 4, (2 / (9 * 512)) ** 0.5),
     ],
 )
-def test_all_but_the_official_cifar_networks_are_drawn_as_he_proposes(name, stage, std):
+def test_all_but_the_official_cifar_networks_are_drawn_as_he_proposes(build, stage, std):
     """Those keep PyTorch's initialisation, uniform with variance 1 / (3 fan_in)."""
-    weight = build(name).stages[stage][1].conv2.weight
+    torch.manual_seed(0)
+    weight = build().stages[stage][1].conv2.weight
     assert weight.std().item() == pytest.approx(std, rel=0.02)
 
 
@@ -185,24 +194,28 @@ def test_tiny_imagenet_networks_keep_the_quarters_of_the_last_map():
     """An 8x8 map of four constant quarters has these constants as the features of its channel."""
     quarters = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     maps = quarters.repeat_interleave(4, 0).repeat_interleave(4, 1).reshape(1, 1, 8, 8)
-    assert build("resnet50_tiny").pool(maps).tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    assert on_meta("resnet50_tiny").pool(maps).tolist() == [[1.0, 2.0, 3.0, 4.0]]
 
 
-def on_a_cifar_stem(name):
-    """The network of that name in torchvision with the stem of small images."""
-    network = getattr(torchvision.models, name)(num_classes=10)
-    if name.startswith("resnet"):
-        network.conv1, network.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+def on_a_cifar_stem(kind):
+    """The same small network of torchvision with the stem of small images."""
+    first = nn.Conv2d(3, 64 if kind == "resnet" else 8, 3, padding=1, bias=False)
+    if kind == "resnet":
+        block = torchvision.models.resnet.Bottleneck
+        network = torchvision.models.ResNet(block, (1, 2, 1, 2), num_classes=5)
+        network.conv1, network.maxpool = first, nn.Identity()
     else:
-        network.features.conv0 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        network = torchvision.models.DenseNet(4, (2, 11, 1, 2), 8, num_classes=5)
+        network.features.conv0 = first
         network.features.norm0 = network.features.relu0 = network.features.pool0 = nn.Identity()
     return network
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "densenet121"])
-def test_trunks_compute_what_torchvisions_compute(name):
+@pytest.mark.parametrize("kind", ["resnet", "densenet"])
+def test_trunks_compute_what_torchvisions_compute(kind):
     """Tensors have the same order in both, so that one's weights are the other's."""
-    model, reference = build(name).train(), on_a_cifar_stem(name).train()
+    torch.manual_seed(0)
+    model, reference = OURS[kind](5), on_a_cifar_stem(kind)
     ours = model.state_dict()
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.values(), strict=True)))
     torch.testing.assert_close(model(images(32)), reference(images(32)), rtol=1e-4, atol=1e-4)
@@ -218,17 +231,11 @@ def test_option_a_shortcut_subsamples_and_appends_zero_channels():
     assert torch.equal(PaddedShortcut(1, 2)(x)[0], expected)
 
 
-def test_pretrained_is_refused_where_no_weights_are_published(name):
-    with pytest.raises(ConfigError, match=f"'{name}' has no pretrained weights"):
-        build_backbone(name, 10, pretrained=True)
-
-
-def test_no_backbone_is_part_of_another_that_is_no_library():
+def test_what_cannot_be_built_is_refused():
+    with pytest.raises(ConfigError, match="'resnet8' has no pretrained weights"):
+        build_backbone("resnet8", 10, pretrained=True)
     with pytest.raises(ConfigError, match="Unknown backbone 'resnet20/wide'"):
         build_backbone("resnet20/wide", 10)
-
-
-def test_one_class_is_refused():
     with pytest.raises(ConfigError, match="at least 2, got 1"):
         build_backbone("resnet8", 1)
 
@@ -259,14 +266,15 @@ def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole
     torch.testing.assert_close(logits.mean(0), plain.head(features).mean(0), atol=0.2, rtol=0)
 
 
-@pytest.mark.parametrize("name", [*ONE_OF_EACH_KIND, "resnet9", "airbench24"])
+@pytest.mark.parametrize("name", [*OURS, "resnet9", "airbench24"])
 def test_a_training_step_reads_no_memory_that_was_never_written(name, monkeypatch):
     """So jobs do without torch's filling of new tensors; with it, such memory is NaN."""
     gradients = {}
     torch.set_deterministic_debug_mode("error")
     for fills in (True, False):
         monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", fills)
-        model = build(name).train()
+        torch.manual_seed(0)
+        model = OF_EACH_LAYER[name][0]().train()
         model(images(16)).logsumexp(1).sum().backward()
         trained = [each for each in model.parameters() if each.requires_grad]
         gradients[fills] = torch.cat([each.grad.flatten() for each in trained])

@@ -3,12 +3,14 @@
 import hashlib
 import io
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import requests
 import torch
 import torchvision
+from tests.backbones.networks import FAMILIES
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -26,20 +28,16 @@ FILES = {
     "imagenet_vit_b16": "vit_b_16-c867db91.pth",
     "imagenet_vit_b32": "vit_b_32-d86f8d99.pth",
 }
-#: a small network of each family
-FAMILIES = {
-    "resnet": lambda: torchvision.models.resnet18(num_classes=5),
-    "densenet": lambda: torchvision.models.DenseNet(4, (2, 2, 2, 2), 8, num_classes=5),
-    "swin": lambda: torchvision.models.SwinTransformer(
-        [4, 4], 8, [1, 1, 2, 1], [1, 2, 2, 4], [7, 7], num_classes=5
-    ),
-    "vit": lambda: torchvision.models.VisionTransformer(64, 16, 12, 2, 16, 32, num_classes=5),
-}
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Folder in which torch.hub keeps weights, for this test alone; no test reaches a network."""
+    """Folder in which torch.hub keeps weights, for this test alone; no test reaches the internet,
+    and two builders of torchvision make small networks.
+    """
+    resnet, densenet = torchvision.models.resnet18, torchvision.models.DenseNet
+    monkeypatch.setattr(torchvision.models, "resnet50", resnet)
+    monkeypatch.setattr(torchvision.models, "densenet121", partial(densenet, 4, (2, 2, 2, 2), 8))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda _: None))
 
@@ -147,8 +145,8 @@ def test_names_of_old_files_are_understood(cache, monkeypatch):
     first, last = network.features.denseblock1, network.features.denseblock4
     found = model.stages[1][0].denselayer1.norm1.weight
     assert torch.equal(found, first.denselayer1.norm1.weight)
-    found = model.stages[4][1].denselayer16.conv2.weight
-    assert torch.equal(found, last.denselayer16.conv2.weight)
+    found = model.stages[4][1].denselayer2.conv2.weight
+    assert torch.equal(found, last.denselayer2.conv2.weight)
 
 
 def test_weights_of_another_network_are_refused(cache, monkeypatch, refuses):
