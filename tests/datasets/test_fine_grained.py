@@ -104,20 +104,16 @@ def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch
             assert (image == colour(content)[:, None, None]).all()
 
 
-@pytest.fixture(params=["cub200", "fgvc_aircraft"])
-def name(request, tmp_path, monkeypatch, birds, planes):
-    """A data set whose tiny archive is in the data root."""
-    members = {"cub200": birds, "fgvc_aircraft": planes}[request.param]
-    expect_tiny(monkeypatch, tmp_path, request.param, members)
-    return request.param
-
-
-def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(tmp_path, name):
+@pytest.mark.parametrize(("name", "of_a_class"), [("cub200", [2] * 3), ("fgvc_aircraft", [1] * 4)])
+def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(
+    tmp_path, monkeypatch, birds, planes, name, of_a_class
+):
+    members = {"cub200": birds, "fgvc_aircraft": planes}[name]
+    expect_tiny(monkeypatch, tmp_path, name, members)
     prepare(name, tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out").verify()
     assert sizes(made) == SIZES[name]
-    each = {"cub200": [2] * 3, "fgvc_aircraft": [1] * 4}[name]
-    assert np.bincount(made.splits["val"].labels).tolist() == each
+    assert np.bincount(made.splits["val"].labels).tolist() == of_a_class
     assert made.splits["train"].images.shape[1:] == (3, 256, 256)
 
 
@@ -134,10 +130,13 @@ def test_proportions_are_not_kept(tmp_path, monkeypatch, planes):
     assert (image[0, :, 9:] < 5).all()
 
 
-def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_config, home, name):
-    datasets = {"large": {"base": name, "size": 24}}
+def test_a_variant_of_another_size_is_a_data_set_of_its_own(
+    tmp_path, monkeypatch, make_config, home, planes
+):
+    expect_tiny(monkeypatch, tmp_path, "fgvc_aircraft", planes)
+    datasets = {"large": {"base": "fgvc_aircraft", "size": 24}}
     grid = {"datasets": ["large"], "methods": ["mbls"], "protocol": "p"}
-    protocols = {"p": {"base": "digits", "drop_last": name == "cub200"}}
+    protocols = {"p": {"base": "digits", "drop_last": False}}
     study = Study(
         make_config(grid, protocols=protocols, datasets=datasets, data_root=str(tmp_path)), home
     )
@@ -149,7 +148,8 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
     assert made.manifest["options"] == {"size": 24}
     (key,) = study.evaluations
     options = study.trained[key].method.loss_options
-    assert registry.describe("loss", "mbls").resolve(dataset=name).items() <= options.items()
+    expected = registry.describe("loss", "mbls").resolve(dataset="fgvc_aircraft")
+    assert expected.items() <= options.items()
 
 
 @pytest.mark.parametrize(

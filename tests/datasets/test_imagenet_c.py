@@ -18,7 +18,7 @@ from calgrid.study.datasets import DatasetCatalog
 ARCHIVES = {"noise.tar": ["gaussian_noise"], "blur.tar": ["motion_blur"], "weather.tar": ["fog"]}
 SHIFTS = ("gaussian_noise", "motion_blur", "fog")
 WNIDS = ["n02000001", "n02000002", "n02000003"]
-COUNT = 20
+COUNT = 12
 NAMES = sorted(
     f"{WNIDS[number % 3]}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, COUNT + 1)
 )
@@ -42,13 +42,9 @@ def root(tmp_path, monkeypatch):
         tmp_path / "imagenet" / "val",
         {name: plain(1000 + row, (60, 60)) for row, name in enumerate(NAMES)},
     )
-    expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 4, "test": 16})
+    expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 2, "test": 10})
     prepare("imagenet", tmp_path / "imagenet_prepared", data_root=tmp_path)
     return tmp_path
-
-
-def expect_tiny(monkeypatch, paths):
-    expect(monkeypatch, ImagenetC, paths, n_classes=3, shifts=SHIFTS)
 
 
 def pack(root, monkeypatch, conditions, prefix=""):
@@ -61,7 +57,7 @@ def pack(root, monkeypatch, conditions, prefix=""):
             for name, content in reversed(pictures.items())
         }
         paths.append(write_tar(root / archive, members, "w"))
-    expect_tiny(monkeypatch, paths)
+    expect(monkeypatch, ImagenetC, paths, n_classes=3, shifts=SHIFTS)
 
 
 def unpack(root, monkeypatch, conditions, categories):
@@ -69,7 +65,7 @@ def unpack(root, monkeypatch, conditions, categories):
         write_files(
             root / "imagenet_c" / categories.get(shift, "") / shift / str(severity), pictures
         )
-    expect_tiny(monkeypatch, [])
+    expect(monkeypatch, ImagenetC, [], n_classes=3, shifts=SHIFTS)
 
 
 def prepared(root):
@@ -80,7 +76,7 @@ def prepared(root):
 def assert_conditions(made, conditions):
     rows = np.sort(np.random.RandomState(1).permutation(COUNT)[COUNT // 5 :])
     found = [(each.shift, each.severity, each.stop - each.start) for each in made.conditions]
-    assert found == [(shift, 5, 16) for shift in SHIFTS]
+    assert found == [(shift, 5, 10) for shift in SHIFTS]
     split = made.splits["shift"]
     assert split.labels.tolist() == [LABELS[row] for row in rows] * 3
     for condition in made.conditions:
@@ -120,7 +116,7 @@ def test_few_pictures_are_in_memory_at_once_and_bytes_are_the_same(root, monkeyp
     monkeypatch.setattr(ImagenetC, "build", build)
     assert prepared(root).manifest == whole
     assert {len(part) for part in seen} == {1}
-    assert len(seen) == 16 * 3
+    assert len(seen) == 10 * 3
 
 
 def test_many_pictures_stay_encoded_with_the_same_pixels(root, monkeypatch, conditions, refuses):
@@ -132,7 +128,7 @@ def test_many_pictures_stay_encoded_with_the_same_pixels(root, monkeypatch, cond
     assert_conditions(made, conditions)
     images = open_prepared(root / "out", threads=3).splits["shift"].images
     assert np.array_equal(images[:], arrays)
-    rows = np.array([40, 3, 3, 17])
+    rows = np.array([25, 3, 3, 17])
     assert np.array_equal(images[rows], arrays[rows])
     disk = sum(path.stat().st_size for path in (root / "out").glob("images*"))
     suffixes = {path.suffix for path in (root / "out").glob("images*")}

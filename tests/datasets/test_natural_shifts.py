@@ -9,7 +9,7 @@ from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
-from calgrid.datasets import open_prepared, prepare
+from calgrid.datasets import imagenet_shifts, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.cifar import Cifar101
 from calgrid.datasets.imagenet import Imagenet
@@ -78,17 +78,17 @@ def test_published_files_are_as_long_as_their_arrays():
 # ImageNet-V2
 
 
-def set_members(folder, first=0, n_classes=12):
-    """Ten pictures of each class; "10" and "11" sort before "2"."""
+def set_members(folder, first, n_classes):
+    """Two pictures of each class; "10" sorts before "2"."""
     found = {}
     for label in sorted(range(n_classes), key=str):
-        for number in range(10):
+        for number in range(2):
             name = f"{folder}/{label}/{number}.jpeg"
             found[name] = plain([first, label, number], (40, 50))
     return {f"{folder}/._0.jpeg": b"", **dict(reversed(found.items()))}
 
 
-def all_members(n_classes=12):
+def all_members(n_classes=11):
     """Members of the three archives, by their names."""
     found = {}
     for first, file in enumerate(ImagenetV2.registered["files"]):
@@ -104,7 +104,8 @@ def sets(tmp_path, monkeypatch):
     return found
 
 
-def pack(root, monkeypatch, sets, n_classes=12, **changes):
+def pack(root, monkeypatch, sets, n_classes=11, **changes):
+    monkeypatch.setattr(imagenet_shifts, "PER_CLASS", 2)
     for note in root.glob("*.sha256"):
         note.unlink()  # written again, an archive has another time
     paths = [write_tar(root / name, members) for name, members in sets.items()]
@@ -114,19 +115,19 @@ def pack(root, monkeypatch, sets, n_classes=12, **changes):
 def test_classes_of_imagenet_v2_are_folders_of_ten_images(tmp_path, sets, monkeypatch, refuses):
     conditions = ImagenetV2().build(tmp_path, {})
     for condition, (archive, members) in zip(conditions, sets.items(), strict=True):
-        assert condition.split.labels.tolist() == np.repeat(np.arange(12), 10).tolist()
+        assert condition.split.labels.tolist() == np.repeat(np.arange(11), 2).tolist()
         folder = archive.removesuffix(".tar.gz") + "-format-val"
-        for row in (0, 25, 101):
-            expected = colour(members[f"{folder}/{row // 10}/{row % 10}.jpeg"])
+        for row in (0, 5, 21):
+            expected = colour(members[f"{folder}/{row // 2}/{row % 2}.jpeg"])
             assert (condition.split.images[row] == expected[:, None, None]).all()
     with tarfile.open(tmp_path / "imagenetv2-top-images.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data")
     (tmp_path / "imagenetv2-top-images.tar.gz").unlink()
     unpacked = ImagenetV2().build(tmp_path, {})[2].split
     np.testing.assert_array_equal(unpacked.images, conditions[2].split.images)
-    del sets["imagenetv2-threshold0.7.tar.gz"]["imagenetv2-threshold0.7-format-val/3/4.jpeg"]
+    del sets["imagenetv2-threshold0.7.tar.gz"]["imagenetv2-threshold0.7-format-val/3/1.jpeg"]
     pack(tmp_path, monkeypatch, sets)
-    with refuses(DataError, "threshold0.7.tar.gz does not have 10 images of each of 12 classes"):
+    with refuses(DataError, "threshold0.7.tar.gz does not have 2 images of each of 11 classes"):
         ImagenetV2().build(tmp_path, {})
 
 
@@ -136,14 +137,14 @@ def test_prepared_natural_shifts_have_no_degree_and_registered_size(tmp_path, mo
     expect(monkeypatch, Imagenet, [], n_classes=2, sizes={"val": 2, "test": 8})
     prepare("imagenet", tmp_path / "base", data_root=tmp_path)
     options = {"data_root": tmp_path, "base_dir": tmp_path / "base"}
-    pack(tmp_path, monkeypatch, all_members(2), 2, sizes={"shift": 59})
-    with refuses(DataError, "hold {'shift': 60} images", "the source is incomplete"):
+    pack(tmp_path, monkeypatch, all_members(2), 2, sizes={"shift": 11})
+    with refuses(DataError, "hold {'shift': 12} images", "the source is incomplete"):
         prepare("imagenet_v2", tmp_path / "out", **options)
-    pack(tmp_path, monkeypatch, all_members(2), 2, sizes={"shift": 60})
+    pack(tmp_path, monkeypatch, all_members(2), 2, sizes={"shift": 12})
     prepare("imagenet_v2", tmp_path / "out", **options)
     made = open_prepared(tmp_path / "out").verify()
     found = [(each.shift, each.severity, each.stop) for each in made.conditions]
-    assert found == [("matched_frequency", 0, 20), ("threshold07", 0, 40), ("top_images", 0, 60)]
+    assert found == [("matched_frequency", 0, 4), ("threshold07", 0, 8), ("top_images", 0, 12)]
 
 
 # Tiny-ImageNet-C
