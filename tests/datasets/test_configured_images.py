@@ -173,6 +173,9 @@ def test_the_manifest_records_options_files_and_fingerprint(files, tmp_path):
     manifest = prepared(files, tmp_path / "out", **PARQUET).manifest
     found = manifest["kind"], manifest["options"]["val_size"], manifest["fingerprint"]
     assert found == ("image_parquet", 9, "0" * 16)
+    assert open_prepared(tmp_path / "out", fingerprint="0" * 16).id == "mine"
+    with pytest.raises(StateError, match="holds 'mine' of another configuration or code version"):
+        open_prepared(tmp_path / "out", fingerprint="1" * 16)
     assert [file["path"] for file in manifest["sources"]] == ["train.parquet", "test.parquet"]
     assert manifest["sources"][0]["size"] == (files / "train.parquet").stat().st_size
     folders = prepared(files, tmp_path / "folders", **FOLDERS).manifest["sources"]
@@ -478,13 +481,6 @@ def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_
 
 
 # between planning, preparation and training
-
-
-def test_a_folder_of_another_configuration_is_not_opened(files, tmp_path):
-    prepared(files, tmp_path / "out", **PARQUET)
-    assert open_prepared(tmp_path / "out", fingerprint="0" * 16).id == "mine"
-    with pytest.raises(StateError, match="holds 'mine' of another configuration or code version"):
-        open_prepared(tmp_path / "out", fingerprint="1" * 16)
 
 
 def test_a_specification_is_for_one_data_set_and_a_kind_needs_one(files, tmp_path):

@@ -1,9 +1,5 @@
 """Prepared folders: equal bytes each time, complete or absent, checked when they are opened."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -45,13 +41,6 @@ def test_a_draw_of_validation_images_leaves_test_images_and_the_union_of_others(
     assert made.manifest["val_seed"] == 2
 
 
-def test_folder_holds_arrays_and_manifest_and_nothing_else(digits_dir):
-    names = {
-        f"{split}_{kind}.npy" for split in ("train", "val", "test") for kind in ("images", "labels")
-    }
-    assert set(contents(digits_dir)) == names | {"manifest.json"}
-
-
 def test_open_gives_what_was_built_memory_mapped_and_read_only(digits):
     for name, split in Digits().build(None).items():
         assert np.array_equal(digits.splits[name].images, split.images)
@@ -62,6 +51,8 @@ def test_open_gives_what_was_built_memory_mapped_and_read_only(digits):
     assert isinstance(images, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         images[0] = 0
+    written = {f"{split}_{kind}.npy" for split in digits.splits for kind in ("images", "labels")}
+    assert {path.name for path in digits.folder.iterdir()} == written | {"manifest.json"}
 
 
 def test_manifest_names_the_base_and_hashes(digits_c, digits_dir):
@@ -187,24 +178,6 @@ def test_an_interrupted_preparation_leaves_no_manifest(monkeypatch, tmp_path, di
 
 def interrupt(_):
     raise KeyboardInterrupt
-
-
-@pytest.mark.slow
-def test_a_killed_process_leaves_a_folder_that_counts_as_unprepared(tmp_path, digits_dir):
-    script = f"""
-import os, signal
-from calgrid.datasets import preparation
-preparation.write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-preparation.prepare("digits", {str(tmp_path / "digits")!r})
-"""
-    (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "manifest.json").write_text('{"format": 1, "id": "older"}')
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
-    assert done.returncode == -signal.SIGKILL
-    with pytest.raises(DataError, match="contains no prepared data"):
-        open_prepared(tmp_path / "digits")
-    prepare("digits", tmp_path / "digits")
-    assert contents(tmp_path / "digits") == contents(digits_dir)
 
 
 # damage is found on opening

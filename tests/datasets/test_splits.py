@@ -10,7 +10,6 @@ from sklearn.datasets import load_digits
 
 from calgrid.datasets import ImageSplit
 from calgrid.datasets._splits import deal_rows, stratified_order
-from calgrid.datasets.base import grey_to_rgb
 from calgrid.datasets.digits import Digits
 from calgrid.errors import DataError
 
@@ -49,13 +48,6 @@ def test_counts_of_balanced_sources_are_within_a_row_of_the_share(per_class, cla
 def test_sizes_must_add_up():
     with pytest.raises(DataError, match="must add up to the 3 rows"):
         deal_rows(np.arange(3), {"train": 2, "test": 2})
-
-
-def test_grey_images_get_three_equal_channels():
-    grey = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
-    rgb = grey_to_rgb(grey)
-    assert rgb.shape == (2, 3, 2, 2)
-    assert all(np.array_equal(rgb[:, channel], grey) for channel in range(3))
 
 
 @pytest.mark.parametrize(
