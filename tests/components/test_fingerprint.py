@@ -216,7 +216,7 @@ def branch(*methods):
 
 
 UNUSED = (
-    "losses/focal.py backbones/resnet9.py calibrators/smart.py probes/masking.py storage/logits.py"
+    "losses/dfl.py backbones/resnet9.py calibrators/smart.py probes/masking.py storage/logits.py"
 )
 #: what is edited -> files, the old text and the new one (or what is appended), what reruns
 EDITS = {

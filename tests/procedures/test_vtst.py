@@ -9,7 +9,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures.tst import NOISE_ROWS, kl_to_standard_normal
+from calgrid.procedures.vtst import NOISE_ROWS, kl_to_standard_normal
 from calgrid.training.data import Batch
 from calgrid.training.seeds import generator
 

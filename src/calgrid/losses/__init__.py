@@ -1,4 +1,4 @@
-"""Training objectives on a batch, by identifier.
+"""Training objectives on a batch: one file = one loss = one identifier.
 
     loss = build_loss("mbls", num_classes=10, dataset="cifar10", lambda_=0.2)
     total = loss(logits, labels)  # scalar float32 tensor; the terms are in loss.last_terms

@@ -70,9 +70,8 @@ class Loss(nn.Module):
 
     @property
     def id(self) -> str:
-        """Registered identifier, by default the name of the class's file."""
-        name: str = self.registered.get("id", type(self).__module__.rpartition(".")[2])
-        return name
+        """Identifier of the loss: the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""MIT, mixup inference in training: decoupled in the last layer, or in all blocks.
+"""MIT-L: mixup inference in training, decoupled in the last layer.
 
 A pair is mixed twice, both mixtures are run, and the outputs are solved for those of the pair: Wang
 et al., On the Pitfall of Mixup for Uncertainty Calibration, CVPR 2023 (official code
@@ -35,7 +35,6 @@ def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
 
 
 @register(
-    id="mit_l",
     source="Wang et al., CVPR 2023, MIT-L; dengbaowang/Mixup-Inference-in-Training main.py",
     losses="stateless",
     passes=2,
@@ -98,35 +97,8 @@ class MixupInferenceLast(Procedure):
             fits = ((l1 - l2 >= self.margin) & (l1 > l2)).nonzero()
             if len(fits):
                 return float(l1[fits[0]]), float(l2[fits[0]])
+        id = type(self).__module__.rpartition(".")[2]
         raise ConfigError(
-            f"procedure '{self.registered['id']}': weights of Beta({self.alpha:g}, {self.alpha:g}) "
-            f"hardly ever differ by a margin of {self.margin:g}; lower margin or alpha."
+            f"procedure '{id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
+            f"differ by a margin of {self.margin:g}; lower margin or alpha."
         )
-
-
-@register(
-    id="mit_a",
-    source="Wang et al., CVPR 2023, MIT-A; dengbaowang/Mixup-Inference-in-Training main.py",
-    losses="stateless",
-    passes=2,
-    averaged_weights=True,
-    limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
-)
-class MixupInferenceAll(MixupInferenceLast):
-    """The pair is decoupled after each unit and mixed with new weights before the next.
-
-    Otherwise as ``mit_l``. Units of the official code, only for ResNets: stem, residual levels,
-    pool with classifier. Ours: the stages of any backbone, pool with head. As in the official code,
-    decoupled activations may be negative even after ReLU.
-
-    Parameters
-    ----------
-    alpha : parameter of the Beta distribution, above 0.
-    margin : minimum difference of the two weights, in [0, 1).
-    """
-
-    alpha: float = 0.5
-
-    def units(self, model: Backbone) -> Iterable[nn.Module]:
-        """Stages of the backbone, and its pool with the head."""
-        return (*model.stages, nn.Sequential(model.pool, model.head))

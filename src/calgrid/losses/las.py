@@ -1,63 +1,18 @@
-"""Losses that need the number of training images of each class: weighted cross-entropy, and
-label-aware smoothing (Zhong et al., Improving Calibration for Long-Tailed Recognition, CVPR 2021).
+"""Label-aware smoothing (Zhong et al., Improving Calibration for Long-Tailed Recognition, CVPR
+2021).
 """
 
 import math
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
+from calgrid.losses._counts import ClassCounts
 from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
-from calgrid.losses.base import Loss, LossTerms
-
-
-class ClassCounts(Loss):
-    """Base of losses that depend on the frequencies of classes.
-
-    Attributes
-    ----------
-    counts : (C,) int64, training images of each class; all 1 before :meth:`begin_training`.
-    """
-
-    counts: Tensor
-
-    def __init__(self, num_classes: int, **options: Any) -> None:
-        super().__init__(num_classes, **options)
-        ones = torch.ones(num_classes, dtype=torch.int64)
-        # no state: the same at each start of a training
-        self.register_buffer("counts", ones, persistent=False)
-
-    def begin_training(self, labels: Tensor) -> None:
-        """Count the labels (S,) of the training split."""
-        super().begin_training(labels)
-        self.counts.copy_(labels.bincount(minlength=self.num_classes))
+from calgrid.losses.base import LossTerms
 
 
 @register(
-    id="ce_balanced", source="King and Zeng, Political Analysis 2001, weighting", hard_labels=False
-)
-class BalancedCrossEntropy(ClassCounts):
-    """Cross-entropy in which each class counts alike, ``mean(w_y CE)`` with ``w_k = S / (C n_k)``.
-
-    n_k is the number of training images of class k, and S their sum. The network learns the
-    probabilities of equally frequent classes: it finds rare classes more often, and is not
-    calibrated for the frequencies of the data.
-    """
-
-    def compute(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
-    ) -> LossTerms:
-        """Return the loss of logits (N, C) and labels (N,); part ``ce``, without weights."""
-        ce = cross_entropy(logits.log_softmax(dim=1), labels)
-        # no label is of a class without images
-        weights = self.counts.sum() / (self.num_classes * self.counts.clamp_min(1))
-        return (weights[labels] * ce).mean(), {"ce": ce.mean()}
-
-
-@register(
-    id="las",
     source="Zhong et al., CVPR 2021; concave form, defaults for imbalance 100",
     dataset_defaults={"cifar100": {"eps_head": 0.4, "eps_tail": 0.1}},
     hard_labels=False,

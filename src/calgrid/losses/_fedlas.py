@@ -14,14 +14,13 @@ calibrate/losses/fedlas.py):
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from calgrid.components.registry import register
 from calgrid.losses._samples import SampleRecord
-from calgrid.losses._terms import cross_entropy, margin_excess, uniform_cross_entropy
+from calgrid.losses._terms import cross_entropy
 from calgrid.losses.base import Loss, LossTerms
 
 #: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15
@@ -263,99 +262,3 @@ class FeDLaS(Loss):
     def pop_diagnostics(self) -> dict[str, float]:
         """Return gate, smoothing and indicator statistics of the epoch, and reset them."""
         return {**super().pop_diagnostics(), **self.samples.pop()}
-
-
-@register(
-    id="fedlas_ls",
-    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 4 and 7; nadarasarbahavan/FEDLAS "
-    "calibrate/losses/fedlas.py",
-    dataset_defaults={
-        "cifar100": {"alpha": 0.1, "momentum": 0.5},
-        "tiny_imagenet": {"momentum": 0.5},
-        "cub200": {"momentum": 0.5},
-        "fgvc_aircraft": {"momentum": 0.5},
-    },
-    needs=("features",),
-    hard_labels=True,  # affine in the label, but each call updates the averages
-    state="step",
-    limits={"alpha": "[0, 0.5]", "beta": "[0, inf)", "momentum": "[0, 1]"},
-)
-class FeDLaSLabelSmoothing(FeDLaS):
-    """Label smoothing with an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
-
-    U is the cross-entropy against the uniform distribution, and ``a_i = 2 alpha sigmoid(beta psi_i
-    gamma_i)``. The indicator ``gamma_i = (n_i - mu) / (sigma + eps)`` standardises the L1 norm n_i
-    of the features by moving averages; the gate psi_i in {-1, 0, +1} is learned from the logits.
-
-    Parameters
-    ----------
-    alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).
-    beta : slope of the strength in the indicator, at least 0.
-    momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT
-        configurations: 0.001).
-    indicator : statistic of gamma: L1 norm of the features, largest probability, largest logit,
-        constant 1, or standard normal noise.
-    gate : ``learned``, or fixed to ``positive`` or ``negative``.
-    ema_start : initial values of the moving averages, see ``fedlas.StandardisedIndicator``.
-    """
-
-    regulariser_name = "uniform"
-
-    def __init__(
-        self, num_classes: int, *, alpha: float = 0.05, beta: float = 4.0, **options: Any
-    ) -> None:
-        super().__init__(num_classes, alpha, beta=beta, **options)
-
-    def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
-        """Return the cross-entropy against the uniform distribution (N,)."""
-        return uniform_cross_entropy(log_probs)
-
-
-@register(
-    id="fedlas_mbls",
-    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 6 and 7; nadarasarbahavan/FEDLAS "
-    "calibrate/losses/fedlas.py",
-    dataset_defaults={
-        "cifar100": {"beta": 1.0, "momentum": 0.5},
-        "tiny_imagenet": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
-        "cub200": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
-        "fgvc_aircraft": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},
-    },
-    needs=("features",),
-    hard_labels=True,  # affine in the label, but each call updates the averages
-    state="step",
-    limits={"lambda_": "[0, 0.5]", "beta": "[0, inf)", "margin": "[0, inf)", "momentum": "[0, 1]"},
-)
-class FeDLaSMarginLabelSmoothing(FeDLaS):
-    """Margin penalty with an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2
-    lambda).
-
-    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code (a sum in Eq. 6).
-    The cross-entropy keeps the weight (1 - a_i), so beta = 0 gives ``(1 - lambda) CE + lambda R``
-    and not plain MbLS. a_i is that of ``fedlas_ls`` with lambda for alpha.
-
-    Parameters
-    ----------
-    lambda_ : mean strength, in [0, 0.5].
-    beta : slope of the strength in the indicator, at least 0.
-    margin : distance m to the largest logit without penalty, at least 0.
-    momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
-    """
-
-    regulariser_name = "margin"
-
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        lambda_: float = 0.1,
-        beta: float = 0.5,
-        margin: float = 6.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(num_classes, lambda_, beta=beta, **options)
-        self.margin = margin
-
-    def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
-        """Return the mean margin excess (N,)."""
-        return margin_excess(logits, self.margin)
