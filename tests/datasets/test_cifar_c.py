@@ -8,7 +8,7 @@ from tests.datasets.archives import expect, npy, write_tar
 
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets.base import ImageSplit
-from calgrid.datasets.cifar import Cifar10C
+from calgrid.datasets.cifar_c import Cifar10C
 from calgrid.errors import DataError
 
 COUNT = 4

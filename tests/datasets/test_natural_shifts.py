@@ -11,7 +11,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.datasets import imagenet_shifts, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
-from calgrid.datasets.cifar import Cifar101
+from calgrid.datasets.cifar10_1 import Cifar101
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_shifts import (
     ImagenetA,

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their original Python archives, and their shifts.
+"""CIFAR-10 and CIFAR-100 from their original Python archives.
 
 Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in
 order, as in torchvision. The archive below data_root may be packed anew, and its unpacked folder
@@ -11,19 +11,6 @@ Images of both are normalised by the constants of CIFAR-10, as in the training o
 of focal_calibration and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all
 splits use the same constants unless the protocol sets ``test_normalisation``, as the studies of
 FeDLaS and MaC-Cal do beside the same constants.
-
-CIFAR-10-C and CIFAR-100-C: the test images under 15 corruptions at five severities. The archive has
-one array per corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
-and the labels. Nothing is unpacked: the arrays are memory-mapped in the archive, or in the unpacked
-folder ``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions for validation
-are not used.
-
-CIFAR-10.1: new test images for CIFAR-10, drawn from Tiny Images as those of CIFAR-10 were. Version
-6 has 2,000 images, 200 of each class, sorted by class; version 4, that of the paper's main tables,
-has 2,021 in other shares. More than 90 % of their images are the same. The MD5 of images and labels
-of version 6 are those in the code of other projects, that of the labels of version 4 was computed
-from the published file. The images of version 4 have no known checksum: the first download is
-trusted and recorded.
 """
 
 import hashlib
@@ -37,11 +24,10 @@ import numpy as np
 
 from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets._archives import each_member, map_arrays, unpickle_arrays
-from calgrid.datasets._shifts import STANDARD_SHIFTS
+from calgrid.datasets._archives import each_member, unpickle_arrays
 from calgrid.datasets._splits import Labelled, split_published
-from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily
-from calgrid.datasets.downloads import download, unpacked_or_download
+from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
@@ -60,14 +46,6 @@ FACTS: Options = {
 }
 #: maximum bytes of a member: 50,000 images with names and labels
 LIMIT = 200_000_000
-CORRUPTED_SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
-CORRUPTED: Options = {
-    "role": "shift",
-    "shifts": STANDARD_SHIFTS,
-    "severities": (1, 2, 3, 4, 5),
-    "image_shape": (3, 32, 32),
-    "download": True,
-}
 
 
 class Cifar(Dataset):
@@ -98,6 +76,14 @@ class Cifar(Dataset):
         images, labels = zip(*batches[:-1], strict=True)
         train = np.concatenate(images), np.concatenate(labels)
         return split_published(train, batches[-1], self.drawn_val, archive)
+
+    def _archive(self, data_root: Path | None, folder: str) -> Path:
+        """Archive or unpacked folder below data_root; the downloaded archive without either."""
+        file = self.registered["files"][0]
+        path = Path(data_root or "", file["name"])
+        if data_root is not None and path.is_file() and tarfile.is_tarfile(path):
+            return path
+        return unpacked_or_download(file, data_root, folder)
 
     def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)
@@ -177,136 +163,3 @@ class Cifar100(Cifar):
         }
     )
     label_key = "fine_labels"
-
-
-class CifarC(ShiftFamily):
-    """Base of CIFAR-10-C and CIFAR-100-C, which differ in their registered facts."""
-
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the conditions, corruption by corruption, severities ascending; see
-        :class:`ShiftFamily`.
-        """
-        file = self.registered["files"][0]
-        archive = unpacked_or_download(file, data_root, file["name"].removesuffix(".tar"))
-        shifts, severities = self.registered["shifts"], self.registered["severities"]
-        arrays = map_arrays(archive, [*(f"{shift}.npy" for shift in shifts), "labels.npy"])
-        labels = base["test"].labels
-        count = len(labels)
-        if not np.array_equal(arrays["labels.npy"], np.tile(labels, len(severities))):
-            raise DataError(
-                f"The labels in {archive} differ from those of the test split; replace one of the "
-                "two archives."
-            )
-        conditions = []
-        for shift in shifts:
-            images = arrays[f"{shift}.npy"]
-            if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
-                raise DataError(
-                    f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} "
-                    f"{images.shape}; replace it."
-                )
-            for number, severity in enumerate(severities):
-                part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)
-                conditions.append(
-                    ShiftCondition(shift, severity, ImageSplit(part, np.asarray(labels)))
-                )
-        return conditions
-
-
-@register(
-    id="cifar10_c",
-    source=CORRUPTED_SOURCE,
-    **CORRUPTED,
-    label="CIFAR-10-C",
-    base="cifar10",
-    n_classes=10,
-    files=(
-        {
-            "name": "CIFAR-10-C.tar",
-            "url": "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
-            "size": 2_918_471_680,
-            "md5": "56bf5dcef84df0e2308c6dcbcbbd8499",
-        },
-    ),
-)
-class Cifar10C(CifarC):
-    """Corrupted test images of CIFAR-10, in the order of the clean test split."""
-
-
-@register(
-    id="cifar100_c",
-    source=CORRUPTED_SOURCE,
-    **CORRUPTED,
-    label="CIFAR-100-C",
-    base="cifar100",
-    n_classes=100,
-    files=(
-        {
-            "name": "CIFAR-100-C.tar",
-            "url": "https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",
-            "size": 2_918_473_216,
-            "md5": "11f0ed0f1191edbf9fa23466ae6021d3",
-        },
-    ),
-)
-class Cifar100C(CifarC):
-    """Corrupted test images of CIFAR-100, in the order of the clean test split."""
-
-
-@register(
-    id="cifar10_1",
-    source="Recht et al., Do CIFAR-10 Classifiers Generalize to CIFAR-10?, 2018, arXiv 1806.00451",
-    role="shift",
-    label="CIFAR-10.1",
-    base="cifar10",
-    shifts=("cifar10_1_v6", "cifar10_1_v4"),
-    severities=(0,),
-    sizes={"shift": 4_021},
-    n_classes=10,
-    image_shape=(3, 32, 32),
-    download=True,
-    files=(
-        {
-            "name": "cifar10.1_v6_data.npy",
-            "url": "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/cifar10.1_v6_data.npy",
-            "size": 6_144_128,
-            "md5": "4fcae82cb1326aec9ed1dc1fc62345b8",
-        },
-        {
-            "name": "cifar10.1_v6_labels.npy",
-            "url": "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/cifar10.1_v6_labels.npy",
-            "size": 8_128,
-            "md5": "09a97fb7c430502fcbd69d95093a3f85",
-        },
-        {
-            "name": "cifar10.1_v4_data.npy",
-            "url": "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/cifar10.1_v4_data.npy",
-        },
-        {
-            "name": "cifar10.1_v4_labels.npy",
-            "url": "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets/cifar10.1_v4_labels.npy",
-            "size": 8_212,
-            "md5": "6b7b8e6d26b5addd368440d9e0a24ead",
-        },
-    ),
-)
-class Cifar101(ShiftFamily):
-    """New test images of CIFAR-10 in two versions, in the order of their files."""
-
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return version 6 and version 4; see :class:`ShiftFamily`."""
-        paths = [download(file, data_root) for file in self.registered["files"]]
-        conditions = []
-        for shift, data, truth in zip(
-            self.registered["shifts"], paths[::2], paths[1::2], strict=True
-        ):
-            arrays = map_arrays(data.parent, [data.name, truth.name])
-            images, labels = arrays[data.name], arrays[truth.name]
-            if images.dtype != np.uint8 or images.shape != (len(labels), 32, 32, 3):
-                raise DataError(
-                    f"{data} has the wrong type or shape, {images.dtype} {images.shape}, for "
-                    f"{len(labels):,} labels; replace it."
-                )
-            split = ImageSplit(images.transpose(0, 3, 1, 2), labels.astype(np.int64))
-            conditions.append(ShiftCondition(shift, 0, split))
-        return conditions

@@ -4,13 +4,10 @@ Each row has an encoded image, in a column of structs ``{bytes, path}`` or of pl
 integer label from 0. Nothing is unpickled. The columns are found by their usual names unless the
 options name them. Where the datasets library has written the names of the classes, labels go by
 them.
-
-``shifted_parquet`` has test images under a shift in such files. Their labels go by the names of
-their classes where these and the data set have names.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +18,17 @@ from numpy.typing import NDArray
 
 from calgrid.class_names import names_of_labels, shown_names, unlike
 from calgrid.components.registry import register
-from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source, as_list
-from calgrid.datasets._pictures import decode
-from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
+from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.errors import DataError, row_at, visible
-from calgrid.parallel import in_threads
 from calgrid.storage.sources import SourceRecord, record
 
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 #: rows read at once
 BATCH = 256
-#: of a shift without degrees
-SEVERITY = 0
 
 
 @register(
-    id="image_parquet",
     source="the Parquet layout of the datasets library: features Image and ClassLabel",
     role="dataset",
     label="Parquet images",
@@ -129,69 +120,6 @@ class ParquetSource(Source):
     def files(self) -> list[SourceRecord]:
         """Sizes and SHA-256 of the files."""
         return [record(path, name) for name, path in self.paths.items()]
-
-
-@register(
-    id="shifted_parquet",
-    source="the Parquet layout of the datasets library: features Image and ClassLabel",
-    role="shift",
-    label="Shifted images",
-    configurable=True,
-    shifts=("own",),
-    severities=(SEVERITY,),
-    download=False,
-)
-class ShiftedParquet(ShiftFamily):
-    """A real shift: other images with the classes of a data set, scored as a shift without degrees.
-
-    Parameters
-    ----------
-    of : data set whose classes and image size these images have.
-    test : files below data_root, one or a list.
-    shift : name of the shift in tables.
-    image_column, label_column : names of the columns; the usual ones if None.
-    """
-
-    def __init__(
-        self,
-        *,
-        of: str = "cifar10",
-        test: str | list[str] = "shifted.parquet",
-        shift: str = "own",
-        image_column: str | None = None,
-        label_column: str | None = None,
-    ) -> None:
-        self.of, self.shift = of, shift
-        self.test = as_list(test)
-        self.image_column, self.label_column = image_column, label_column
-
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the one condition; see :class:`ShiftFamily`.
-
-        Raises
-        ------
-        DataError : a file cannot be read, or an image has not the size of the data set, or a class
-            is none of it.
-        """
-        columns = self.image_column, self.label_column
-        source = ParquetSource(data_root, self.test, *columns, self.classes)
-        source.say_unnamed(self.classes, f"'{self.of}'")
-        shape = base["test"].images.shape[1:]
-        images = scratch_array((len(source.labels), *shape), self.scratch)
-        pictures = in_threads(
-            lambda image: (image[0], decode(image[1], None, None, image[0])),
-            source.read(np.arange(len(images))),
-            self.threads,
-        )
-        for row, (where, picture) in enumerate(pictures):
-            if picture.shape != shape:
-                raise DataError(
-                    f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, those of "
-                    f"'{self.of}' have {shape[1]}x{shape[2]}; use images of the same size."
-                )
-            images[row] = picture
-        self.facts = {"sources": source.files()}
-        return [ShiftCondition(self.shift, SEVERITY, ImageSplit(images, source.labels))]
 
 
 def _labels(path: Path, column: str | None) -> tuple[Rows, list[str] | None]:
