@@ -12,7 +12,9 @@ from tests.datasets.pictures import colour, encoded, plain, sizes
 
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import open_archive
-from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt, ImagenetSketch, draw_fifth
+from calgrid.datasets._imagenet import draw_fifth
+from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt
+from calgrid.datasets.imagenet_sketch import ImagenetSketch
 from calgrid.errors import DataError
 from calgrid.plan.costs import image_counts
 from calgrid.study.study import Study

@@ -9,7 +9,7 @@ from tests.datasets.archives import expect, write_files
 from tests.datasets.pictures import colour, plain, sizes
 
 from calgrid.datasets import open_prepared, prepare
-from calgrid.datasets.imagenet import ImagenetTrained
+from calgrid.datasets.imagenet_1k import ImagenetTrained
 from calgrid.errors import DataError
 
 CLASSES = ["n01440764", "n01443537", "n02102040"]

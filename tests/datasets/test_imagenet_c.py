@@ -10,7 +10,7 @@ from tests.datasets.pictures import colour, plain
 from calgrid.components import registry
 from calgrid.datasets import base, downloads, encoded, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
-from calgrid.datasets.imagenet_shifts import ImagenetC
+from calgrid.datasets.imagenet_c import ImagenetC
 from calgrid.errors import DataError, StateError
 from calgrid.study.datasets import DatasetCatalog
 

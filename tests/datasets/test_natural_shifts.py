@@ -13,13 +13,9 @@ from calgrid.datasets import imagenet_shifts, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.cifar10_1 import Cifar101
 from calgrid.datasets.imagenet import Imagenet
-from calgrid.datasets.imagenet_shifts import (
-    ImagenetA,
-    ImagenetR,
-    ImagenetV2,
-    TinyImagenetC,
-    TinyImagenetCExtra,
-)
+from calgrid.datasets.imagenet_some_classes import ImagenetA, ImagenetR
+from calgrid.datasets.imagenet_v2 import ImagenetV2
+from calgrid.datasets.tiny_imagenet_c import TinyImagenetC, TinyImagenetCExtra
 from calgrid.errors import DataError
 from calgrid.storage.logits import Logits
 
