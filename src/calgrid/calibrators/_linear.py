@@ -102,33 +102,56 @@ class FullDesign:
         return residual.T @ self._inputs[block]
 
     def blocks(self, probabilities: Array, ridge: Array) -> Blocks:
-        """Return approximate blocks of the Hessian, from probabilities ``(N, K)`` at the start."""
-        return SharedBlocks(self._inputs, probabilities, ridge).at
+        """Return blocks ``s_k (C + m_k m_k^T) + 2 R_k`` of the Hessian, approximate, with one C for
+        all classes, from probabilities ``(N, K)`` at the start.
 
-
-class SharedBlocks:
-    """Blocks ``s_k (C + m_k m_k^T) + 2 R_k`` of the Hessian, approximate, with one C for all
-    classes.
-
-    With the weights ``p_ik (1 - p_ik) / N``, s_k is their sum over the samples, m_k the mean of the
-    inputs of class k, and C the covariance within classes. The penalties R_k of all classes are
-    equal but for that of the diagonal of W. So one decomposition into eigenvectors solves all
-    blocks, after two corrections of rank one (Sherman and Morrison).
-    """
-
-    def __init__(self, inputs: Array, probabilities: Array, ridge: Array) -> None:
-        self._inputs = inputs
+        With the weights ``p_ik (1 - p_ik) / N``, s_k is their sum over the samples, m_k the mean of
+        the inputs of class k, and C the covariance within classes. The penalties R_k of all classes
+        are equal but for that of the diagonal of W. So one decomposition into eigenvectors solves
+        all blocks, after two corrections of rank one (Sherman and Morrison).
+        """
         size, mean = self._moments(probabilities)
         weight = _variance(probabilities).sum(axis=1)
-        gram = (inputs.T @ (weight[:, None] * inputs)).astype(np.float64) / len(inputs)
+        gram = self._inputs.T @ (weight[:, None] * self._inputs)
+        gram = gram.astype(np.float64) / len(self._inputs)
         within = (gram - (size[:, None] * mean).T @ mean) / size.sum()
         classes = np.arange(len(ridge))
         common = 2.0 * np.append(ridge[classes - 1, classes], ridge[0, -1])
         common += JITTER * gram.diagonal().max() / len(ridge)
-        self._excess = 2.0 * ridge[classes, classes] - common[:-1]
+        excess = 2.0 * ridge[classes, classes] - common[:-1]
         root = 1.0 / np.sqrt(common)
         values, vectors = np.linalg.eigh(root[:, None] * within * root)
-        self._values, self._vectors = np.maximum(values, 0.0), root[:, None] * vectors
+        values, vectors = np.maximum(values, 0.0), root[:, None] * vectors
+
+        def at(probabilities: Array) -> Callable[[Mask], Linear]:
+            size, mean = self._moments(probabilities)
+            inverse = 1.0 / (size[:, None] * values + 1.0)
+
+            def plain(right: Array) -> Array:
+                return ((right @ vectors) * inverse) @ vectors.T
+
+            of_mean = plain(mean)
+            factor = size / (1.0 + size * np.vecdot(mean, of_mean))
+
+            def with_mean(right: Array) -> Array:
+                return plain(right) - (factor * np.vecdot(of_mean, right))[:, None] * of_mean
+
+            of_own = with_mean(np.eye(*mean.shape))
+            own = of_own[classes, classes]
+
+            def over(free: Mask) -> Linear:
+                held = excess / np.maximum(1.0 + excess * own, JITTER)
+                correction = np.where(free[classes, classes], held, 1.0 / own)
+
+                def solve(right: Array) -> Array:
+                    solved = with_mean(right)
+                    return solved - (correction * solved[classes, classes])[:, None] * of_own
+
+                return solve
+
+            return over
+
+        return at
 
     def _moments(self, probabilities: Array) -> tuple[Array, Array]:
         """Return s ``(K,)`` and m ``(K, D)``."""
@@ -136,36 +159,6 @@ class SharedBlocks:
         sums = (variance.T @ self._inputs).astype(np.float64)
         total = np.maximum(sums[:, -1:], np.finfo(np.float32).tiny)
         return sums[:, -1] / len(variance), sums / total
-
-    def at(self, probabilities: Array) -> Callable[[Mask], Linear]:
-        """Return the blocks at probabilities ``(N, K)``: see :data:`Blocks`."""
-        size, mean = self._moments(probabilities)
-        inverse = 1.0 / (size[:, None] * self._values + 1.0)
-        classes = np.arange(len(size))
-
-        def plain(right: Array) -> Array:
-            return ((right @ self._vectors) * inverse) @ self._vectors.T
-
-        of_mean = plain(mean)
-        factor = size / (1.0 + size * np.vecdot(mean, of_mean))
-
-        def with_mean(right: Array) -> Array:
-            return plain(right) - (factor * np.vecdot(of_mean, right))[:, None] * of_mean
-
-        of_own = with_mean(np.eye(*mean.shape))
-        own = of_own[classes, classes]
-
-        def over(free: Mask) -> Linear:
-            excess = self._excess / np.maximum(1.0 + self._excess * own, JITTER)
-            correction = np.where(free[classes, classes], excess, 1.0 / own)
-
-            def solve(right: Array) -> Array:
-                solved = with_mean(right)
-                return solved - (correction * solved[classes, classes])[:, None] * of_own
-
-            return solve
-
-        return over
 
 
 class DiagonalDesign:
@@ -297,18 +290,6 @@ def without_infinite(values: Array) -> tuple[Array, Mask | None]:
         return values, None
     impossible = values == -np.inf
     return xp.where(impossible, 0.0, values), impossible
-
-
-def mean_nll(
-    map: LinearMap,
-    inputs: Array,
-    labels: Labels,
-    impossible: Mask | None = None,
-) -> float:
-    """Return the mean NLL in nats of a map with a full matrix."""
-    values = map.flat()
-    zero = np.zeros_like(values)
-    return PenalisedLikelihood(FullDesign(inputs), labels, zero, values, impossible)(values).loss
 
 
 def minimise_within(

@@ -203,19 +203,20 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
 
     Both are at least ln of the smallest normal float32.
     """
-    scores, rests = by_blocks(_log_probabilities, logits, parts=(2,))
+
+    def convert(logits: Array) -> Any:
+        xp, top = namespace(logits), is_top(logits)
+        exponentials = xp.exp(logits)
+        total = totals(exponentials)
+        # summed without the top term, because the difference would lose precision for confident
+        # samples
+        others = totals(xp.where(top, 0.0, exponentials))
+        with np.errstate(divide="ignore"):
+            log_rest = xp.log(xp.where(top, others, total - exponentials)) - xp.log(total)
+        return xp.clip(logits - xp.log(total), LOG_TINY, None), xp.clip(log_rest, LOG_TINY, None)
+
+    scores, rests = by_blocks(convert, logits, parts=(2,))
     return scores, rests
-
-
-def _log_probabilities(logits: Array) -> tuple[Array, Array]:
-    xp, top = namespace(logits), is_top(logits)
-    exponentials = xp.exp(logits)
-    total = totals(exponentials)
-    # summed without the top term, because the difference would lose precision for confident samples
-    others = totals(xp.where(top, 0.0, exponentials))
-    with np.errstate(divide="ignore"):
-        log_rest = xp.log(xp.where(top, others, total - exponentials)) - xp.log(total)
-    return xp.clip(logits - xp.log(total), LOG_TINY, None), xp.clip(log_rest, LOG_TINY, None)
 
 
 def top_label(logits: Array) -> tuple[Places, Array]:

@@ -50,16 +50,16 @@ def fit_scaling(values: Array) -> Array:
     """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite
     values in ``(D, N)``.
     """
-    return np.array([_scaling(row[np.isfinite(row)]) for row in values]).T
-
-
-def _scaling(values: Array) -> tuple[float, float, float, float]:
-    if not len(values):
-        return 0.0, 1.0, 0.0, 0.0
-    mean, deviation = values.mean(), values.std()
-    # one sample, or equal values up to rounding: only subtract the mean
-    varies = deviation > 1e-9 * max(1.0, abs(mean))
-    return mean, deviation if varies else 1.0, values.min(), values.max()
+    scaling = np.zeros((4, len(values)))
+    scaling[1] = 1.0
+    for place, row in enumerate(values):
+        finite = row[np.isfinite(row)]
+        if len(finite):
+            mean, deviation = finite.mean(), finite.std()
+            # one sample, or equal values up to rounding: only subtract the mean
+            varies = deviation > 1e-9 * max(1.0, abs(mean))
+            scaling[:, place] = mean, deviation if varies else 1.0, finite.min(), finite.max()
+    return scaling
 
 
 def standardise(values: Array, scaling: Array) -> Array:

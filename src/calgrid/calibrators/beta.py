@@ -33,28 +33,28 @@ def fit_beta(log_score: Array, log_rest: Array, target: Array) -> LogisticFit:
     log_score, log_rest : ln s and ln (1 - s), ``(N,)``. target : 1.0 or 0.0, ``(N,)``.
     """
     design = np.column_stack([log_score, -log_rest, np.ones_like(log_score)])
-    return fit_held(lambda ridge: _lowest(design, target, ridge), RIDGE / len(target))
-
-
-def _lowest(design: Array, target: Array, ridge: float) -> LogisticFit:
-    """Return the fit of the lowest loss with coefficients a, b >= 0 and c."""
-    found: list[tuple[float, LogisticFit]] = []
     odds = design @ IDENTITY
-    for free in FREE:
-        part, size = design[:, free], len(free)
-        centre = start = np.zeros(size)
-        if ridge:
-            centre = start = IDENTITY if size == 3 else np.linalg.lstsq(part, odds, rcond=None)[0]
-        fit = fit_logistic(part, target, ridge / len(odds) * part.T @ part, start, centre)
-        coefficients = np.zeros(3)
-        coefficients[free] = fit.coefficients
-        if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
-            # the penalty has its minimum at the centre, where it is that of the rest
-            rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
-            found.append((fit.loss + rest, fit._replace(coefficients=coefficients)))
-        if size == 3 and found:
-            break  # no bound matters
-    return min(found, key=lambda each: each[0])[1]
+
+    def lowest(ridge: float) -> LogisticFit:
+        found: list[tuple[float, LogisticFit]] = []
+        for free in FREE:
+            part, size = design[:, free], len(free)
+            centre = start = np.zeros(size)
+            if ridge:
+                whole = size == 3
+                centre = start = IDENTITY if whole else np.linalg.lstsq(part, odds, rcond=None)[0]
+            fit = fit_logistic(part, target, ridge / len(odds) * part.T @ part, start, centre)
+            coefficients = np.zeros(3)
+            coefficients[free] = fit.coefficients
+            if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
+                # the penalty has its minimum at the centre, where it is that of the rest
+                rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
+                found.append((fit.loss + rest, fit._replace(coefficients=coefficients)))
+            if size == 3 and found:
+                break  # no bound matters
+        return min(found, key=lambda each: each[0])[1]
+
+    return fit_held(lowest, RIDGE / len(target))
 
 
 def beta_map(coefficients: Array, log_score: Array, log_rest: Array) -> Array:

@@ -4,7 +4,7 @@ regularisation (ODIR).
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import Array, Labels, namespace
+from calgrid.calibrators._probabilities import Array, namespace
 from calgrid.calibrators.ms_odir import MatrixScalingOdir
 from calgrid.components.registry import register
 
@@ -39,6 +39,3 @@ class DirichletCalibration(MatrixScalingOdir):
         xp = namespace(logits)
         log_p = logits - xp.log(xp.exp(logits).sum(axis=1, keepdims=True))
         return xp.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
-
-    def _usable(self, logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
-        return logits, labels, 0

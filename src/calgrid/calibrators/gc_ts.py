@@ -81,8 +81,12 @@ class PartitionLoss:
         joint = (stacked @ self.features.T).reshape(*log_beta.shape, -1)
         share, log_sum = _softmax_groups(joint)
         joint -= log_sum
-        log_true, slope = self._log_true(log_beta)
-        joint += log_true
+        slope, n_samples = np.empty_like(joint), len(self.features)
+        # far outside the bounds the loss is flat, but must stay finite
+        for place, beta in np.ndenumerate(np.exp(np.clip(log_beta, -50.0, 50.0))):
+            total_beta, d_total = self.evidence.log_sum(np.full(n_samples, beta))
+            joint[place] += -beta * self.evidence.label_gap - total_beta
+            slope[place] = -beta * (self.evidence.label_gap + d_total)
         posterior, total = _softmax_groups(joint)
         share -= posterior
         share *= self.weights[which, None]
@@ -94,18 +98,6 @@ class PartitionLoss:
             total[:, 0], self.weights[which]
         )
         return loss, np.concatenate([d_weight, d_log_beta], axis=1)
-
-    def _log_true(self, log_beta: Array) -> tuple[Array, Array]:
-        """Return ``ln softmax(beta z)[y]`` and its derivative in ln beta, ``(V, G, N)``, for ln
-        beta ``(V, G)``.
-        """
-        value, slope = np.empty((2, *log_beta.shape, len(self.features)))
-        # far outside the bounds the loss is flat, but must stay finite
-        for place, beta in np.ndenumerate(np.exp(np.clip(log_beta, -50.0, 50.0))):
-            log_sum, d_log_sum = self.evidence.log_sum(np.full(len(self.features), beta))
-            value[place] = -beta * self.evidence.label_gap - log_sum
-            slope[place] = -beta * (self.evidence.label_gap + d_log_sum)
-        return value, slope
 
     def minimum(self, generator: np.random.Generator) -> tuple[Array, Array, int]:
         """Return W ``(U, G, d)`` at local minima, their losses, and the number of fits that did not

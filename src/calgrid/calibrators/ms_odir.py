@@ -6,10 +6,11 @@ import numpy as np
 
 from calgrid.calibrators._linear import (
     GRADIENT_TOLERANCE,
+    FullDesign,
     LinearMap,
+    PenalisedLikelihood,
     check_classes,
     fit_linear,
-    mean_nll,
     without_infinite,
 )
 from calgrid.calibrators._probabilities import (
@@ -116,7 +117,10 @@ def cross_validate(
                 impossible=hidden,
             )
             hidden = impossible if impossible is None else impossible[out]
-            total += mean_nll(maps[number], inputs[out], labels[out], hidden) * out.sum()
+            design, values = FullDesign(inputs[out]), maps[number].flat()
+            zero = np.zeros_like(values)
+            nll = PenalisedLikelihood(design, labels[out], zero, values, hidden)(values).loss
+            total += nll * out.sum()
         scores.append(float(total) / len(labels))
         if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
@@ -170,10 +174,6 @@ class MatrixScalingOdir(SoftmaxCalibrator):
         """Return the finite inputs z ``(N, K)`` of the matrix, and which classes are impossible."""
         return without_infinite(centred(logits))
 
-    def _usable(self, logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
-        """Return the samples used by the fit, and the number of others."""
-        return usable_rows(logits, labels)
-
     def _is_exact(self, n_samples: int, n_classes: int) -> bool:
         """Whether products of the last fit are in double precision."""
         return False
@@ -189,7 +189,9 @@ class MatrixScalingOdir(SoftmaxCalibrator):
                 f"{MAX_VALIDATED} classes, got {n_classes}: up to 27 fits, of 20 s and more each "
                 "at 1,000 classes; give it a strength, or use 'sms', which needs none."
             )
-        used, targets, n_infinite = self._usable(logits, labels)
+        used, targets, n_infinite = logits, labels, 0
+        if not self.maps_impossible:
+            used, targets, n_infinite = usable_rows(logits, labels)
         inputs, impossible = self._inputs(used)
         fit, scale = fit_rescaled(used, targets, self._scale)
         least, most = beta_bounds(scale * self._scale)
