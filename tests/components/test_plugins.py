@@ -13,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
 from calgrid.components.fingerprint import code_digests
 from calgrid.errors import ConfigError
-from calgrid.study.slow_checks import check_networks, check_plugins
+from calgrid.study import slow_checks
 from calgrid.study.study import Study
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
@@ -183,7 +183,7 @@ def test_a_network_that_cannot_take_the_images_is_refused_first(write, make_conf
     check_images("flat", 10, (16, 16))
     study = Study(make_config({"backbones": ["flat"]}, plugins=[folder]), home)
     with refuses(ConfigError, "Backbone 'flat' does not take images of 8x8 pixels (RuntimeError: "):
-        check_networks(study)
+        slow_checks.check_networks(study)
 
 
 @pytest.mark.parametrize(
@@ -288,12 +288,18 @@ def test_a_class_without_a_base_of_calgrid_is_refused(write, refuses):
     ],
     ids=["no terms", "shape", "nan", "no gradient", "error"],
 )
-def test_a_loss_is_tried_before_jobs(write, make_config, home, refuses, request, returned, parts):
+def test_a_loss_is_tried_before_jobs(write, refuses, request, returned, parts):
     name = f"own_loss_{request.node.callspec.id.replace(' ', '_')}"  # imported modules stay
-    file = write(f"{name}/losses/mine.py", LOSS.replace("RETURNED", returned))
-    config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
+    write(f"{name}/losses/mine.py", LOSS.replace("RETURNED", returned))
     with refuses(ConfigError, parts):
-        check_plugins(Study(config, home))
+        slow_checks._check_loss("mine", 10, {})
+
+
+def test_a_study_tries_the_losses_of_plugins(write, make_config, home, refuses):
+    file = write("own_loss_of_study/losses/mine.py", LOSS.replace("RETURNED", "return ce"))
+    config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
+    with refuses(ConfigError, "losses.mine: compute() of a loss returns ... something else"):
+        slow_checks.check_plugins(Study(config, home))
 
 
 def test_a_process_that_planned_with_plugins_finds_its_directory_again(tmp_path, monkeypatch):

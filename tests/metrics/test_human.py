@@ -78,12 +78,6 @@ def test_the_truth_has_no_distance_and_no_interval_above_it():
     assert np.array(list(found.values())) == pytest.approx(np.zeros((3, 2)), abs=1e-12)
 
 
-def test_a_known_temperature_is_seen_without_a_single_label():
-    probs, truth = ambiguous(50_000, temperature=0.5)
-    gap = (probs.max(axis=1) - truth.max(axis=1)).mean()  # one sign everywhere: no bin cancels
-    assert metrics.evaluate_soft(probs, truth)["soft_ece"] == pytest.approx(gap, rel=1e-9)
-
-
 @given(predictions(), st.sampled_from([1, 4, 15]))
 @settings(deadline=None, max_examples=40)
 def test_resampled_values_equal_the_metrics_of_the_resampled_rows(case, n_bins):

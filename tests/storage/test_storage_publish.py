@@ -1,8 +1,6 @@
 """Results of jobs are complete or absent, resume state survives, nothing is made twice."""
 
-import errno
 import json
-import os
 import shutil
 import time
 
@@ -264,16 +262,6 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_resume_state(full_disk, refus
         make(result, too_much)
     assert not result.exists()
     assert (result.with_name("train-f1.partial") / "resume").read_text() == "epoch 3"
-
-
-def test_it_works_on_a_file_system_without_hard_links(result, monkeypatch):
-    def link(*_):
-        raise OSError(errno.EPERM, "no hard links here")
-
-    monkeypatch.setattr(os, "link", link)
-    assert make(result)
-    assert contents(result) == written("new")
-    assert names_beside(result) == ["train-f1"]
 
 
 class TestFilesOfAStudy:
