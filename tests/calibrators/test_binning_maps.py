@@ -145,10 +145,6 @@ def binned_alone(scores, hit):
     return np.array(rates)[index]
 
 
-def isotonic_alone(scores, hit):
-    return np.interp(scores, *fit_isotonic(scores, hit))
-
-
 def averaged_alone(scores, hit):
     cuts, rates, _ = average_binnings(scores, hit == 1)
     return rates[bin_of(cuts, scores)]
@@ -158,7 +154,6 @@ def averaged_alone(scores, hit):
     ("id", "options", "alone"),
     [
         ("hb_ova", {"n_bins": 4, "prior_count": 0.0}, binned_alone),
-        ("iso_ova", {}, isotonic_alone),
         ("bbq_ova", {}, averaged_alone),
     ],
 )

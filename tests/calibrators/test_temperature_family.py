@@ -14,7 +14,7 @@ from calgrid.calibrators._objectives import TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred, logit_scale, softmax
 from calgrid.calibrators._temperature import lowest_beta
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex
+from calgrid.calibrators.ets import quadratic_on_simplex
 from calgrid.calibrators.hts import log_entropy
 from calgrid.errors import ConfigError
 from calgrid.metrics import brier, ece, nll
@@ -284,20 +284,6 @@ def test_the_quadratic_minimum_on_the_simplex_is_not_beaten(seed, rank):
     others = np.concatenate([generator.dirichlet(np.full(3, 0.4), size=300), np.eye(3)])
     values = np.einsum("ni,ij,nj->n", others, matrix, others) - 2.0 * others @ vector
     assert best @ matrix @ best - 2.0 * vector @ best <= values.min() + 1e-9
-
-
-def test_the_likelihood_weights_satisfy_the_optimality_conditions(problem):
-    for seed in range(5):
-        members = np.random.default_rng(seed).uniform(0.01, 1.0, size=(200, 3)) * [
-            1.0,
-            0.3 * seed,
-            0.9,
-        ]
-        weights = likelihood_on_simplex(members)
-        slope = (members / (members @ weights)[:, None]).mean(axis=0)
-        np.testing.assert_allclose(slope[weights > 0.0], 1.0, atol=1e-6)
-        assert (slope <= 1.0 + 1e-6).all()
-        assert weights.sum() == pytest.approx(1.0)
 
 
 def member_rows(problem, beta):

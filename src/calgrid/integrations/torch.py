@@ -54,7 +54,7 @@ class CalibratorModule(nn.Module):
         )
         # functions of NumPy would be constants of a recorded module
         abstract = copy.deepcopy(self).to("meta")
-        shape = (2,) if self.fitted.binary else (2, self.fitted.n_classes)
+        shape: Any = (2,) if self.fitted.binary else (2, self.fitted.n_classes)
         try:
             abstract(torch.empty(shape, device="meta"))
         except Exception as error:
