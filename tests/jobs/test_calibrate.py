@@ -108,7 +108,7 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
     )
     places = [
         (test, *test.conditions()[0]),
-        *((shifted, *condition) for condition in shifted.conditions()[::7]),
+        *((shifted, *condition) for condition in shifted.conditions()[::3]),
     ]
     for data, shift, severity, index in places:
         probs = fitted.predict_proba(data.logits[index])
@@ -259,12 +259,12 @@ class TestParts:
     @pytest.fixture(scope="class")
     @classmethod
     def parted(cls, spec, run, data, tmp_path_factory):
-        """A run of which a family has row groups of ten conditions."""
+        """A run of which a family has row groups of two conditions."""
         out = tmp_path_factory.mktemp("parted")
         rows = len(read_logits(run / "predict/logits/last/test.parquet"))
         trained(spec, data, out)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(predict_job, "GROUP_ROWS", 10 * rows)
+            patch.setattr(predict_job, "GROUP_ROWS", 2 * rows)
             predicted(spec, data, out, families=["digits_c"])
         return out
 
@@ -294,7 +294,7 @@ class TestParts:
 
         monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
         calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
-        assert most["digits_c"] == 10 * most["test"]
+        assert most["digits_c"] == 2 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
         assert contents(tmp_path / "part") == undisturbed
 
