@@ -171,8 +171,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         ("logits", {"label": [0, np.nan, 1]}, "1 labels are NaN; give the classes of these rows"),
         ("logits", {"logits": np.zeros((0, 3)), "label": []}, "N >= 1 ... (0, 3)"),
         ("logits", {"logits": np.diag([0, 1e300, 0])}, "hold NaN or infinity ... row 1"),
-        ("logits", {"label": np.zeros(3, "m8[s]")}, "labels must be integers, got timedelta64"),
-        ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, "'logits' must be real numbers"),
         ("logits", {"logits": np.zeros(3, "f4,f4")}, "must be real numbers, got [('f0', '<f4'),"),
         (
             "logits",
@@ -447,15 +445,10 @@ def test_further_columns_are_said_where_the_names_of_classes_share_no_beginning(
     assert capsys.readouterr().err == ""
 
 
-def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path, refuses):
+def test_a_class_without_a_column_is_named(tmp_path, refuses):
     path = wide(tmp_path / "three.csv", [f"p_{name}" for name in NAMES[:3]], LOGITS[:, :3], LABELS)
     with refuses(DataError, "three.csv has no column for the classes fox, it contains p_cat"):
         read_any(path, "logits", classes=NAMES)
-    cells = LOGITS.astype(object)
-    cells[:, 1] = LOGITS[:, 1].astype(str)
-    cells[7, 1] = "1,5"
-    with refuses(DataError, "Column 'dog' of", "it contains '1,5' in row 7 (counted from 0)."):
-        read_any(wide(tmp_path / "t.csv", NAMES, cells, LABELS), "logits", classes=NAMES)
 
 
 def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
@@ -484,14 +477,17 @@ def test_damaged_tables(tmp_path, refuses):
         ),
         ("empty.csv", "", ["empty.csv is empty"]),
         ("header.csv", "a0,a1,label\n", ["header.csv has a header and no rows"]),
-        ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),
-        ("decimals.csv", "a0;a1;label\n1,5;2,5;0\n", ["one column, 'a0;a1;label'", "points"]),
+        (
+            "decimals.csv",
+            "a0;a1;label\n1,5;2,5;0\n",
+            ["one column, 'a0;a1;label'", "by commas, and write decimal points"],
+        ),
         ("comment.csv", "# a0,a1,label\n1,2,0\n", ["begins with '#'", "comments=''"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has no value in 1 of 1 rows"]),
         (
             "words.csv",
-            "a0,a1,label\n1,x,0\n",
-            ["Column 'a1' of", "one number per row, it contains 'x' in row 0"],
+            'a0,a1,label\n1,2,0\n1,"1,5",0\n',
+            ["Column 'a1' of", "one number per row, it contains '1,5' in row 1 (counted from 0)."],
         ),
         ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0'; keep one"]),
     ):
@@ -755,16 +751,15 @@ def test_a_header_that_promises_more_than_the_file_has(tmp_path, refuses):
             read_any(tmp_path / "t.npz", "logits")
 
 
-@pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.parquet", "t.csv"])
-def test_pipes_devices_and_files_of_the_kernel_are_refused(tmp_path, refuses, name):
-    path = tmp_path / name
+def test_pipes_devices_and_files_of_the_kernel_are_refused(tmp_path, refuses):
+    path = tmp_path / "t.npz"
     os.mkfifo(path)
-    with refuses(DataError, name, "is a pipe or device"):
+    with refuses(DataError, "t.npz", "is a pipe or device"):
         read_any(path, "logits")
     for target, part in (("/dev/zero", "is a pipe or device"), ("/proc/self/mem", "is empty")):
         path.unlink()
         path.symlink_to(target)
-        with refuses(DataError, name, part):
+        with refuses(DataError, "t.npz", part):
             read_any(path, "logits")
 
 

@@ -82,10 +82,17 @@ class JobState:
 
 
 def status(options: argparse.Namespace) -> None:
-    """Print the states of the jobs of a study."""
+    """Print the states of the jobs of a study, or in what those of a run differ from its newest
+    older results.
+    """
     plan = Plan(read_study(options.study, options.data_root))
     if options.why:
-        write(visible_lines("\n".join(why(plan, options.why))) + "\n")
+        lines = []
+        for key in matching_runs(plan.study.runs, options.why):
+            for job in plan.jobs:
+                if job.about == key.path:
+                    lines.append(f"{job.about}/{Path(job.folder).name}: {_difference(job)}")
+        write(visible_lines("\n".join(lines)) + "\n")
         return
     queue, must = slurm_queue(), pending(plan)
     # without those after calibration, which take seconds
@@ -99,20 +106,6 @@ def status(options: argparse.Namespace) -> None:
     if Path(plan.study.layout.file(TABLE)).is_file():
         lines = [f"\nchanged in {TABLE} when it was last made:", *(changed or ["nothing"])]
         write("\n  ".join(lines) + "\n")
-
-
-def why(plan: Plan, run: str) -> list[str]:
-    """Say in words in what each job of a run differs from its newest older result.
-
-    ``run`` is a method, or the path of a run or its end: ``ce``, ``ce/seed1``.
-    """
-    lines = []
-    for key in matching_runs(plan.study.runs, run):
-        for job in plan.jobs:
-            if job.about == key.path:
-                name = Path(job.folder).name
-                lines.append(f"{job.about}/{name}: {_difference(job)}")
-    return lines
 
 
 def _difference(job: Job[Any]) -> str:
