@@ -9,7 +9,7 @@ from tests.datasets.pictures import colour, encoded, plain
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
-from calgrid.datasets import imagenet_shifts, open_prepared, prepare
+from calgrid.datasets import imagenet_v2, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.cifar10_1 import Cifar101
 from calgrid.datasets.imagenet import Imagenet
@@ -101,7 +101,7 @@ def sets(tmp_path, monkeypatch):
 
 
 def pack(root, monkeypatch, sets, n_classes=11, **changes):
-    monkeypatch.setattr(imagenet_shifts, "PER_CLASS", 2)
+    monkeypatch.setattr(imagenet_v2, "PER_CLASS", 2)
     for note in root.glob("*.sha256"):
         note.unlink()  # written again, an archive has another time
     paths = [write_tar(root / name, members) for name, members in sets.items()]

@@ -54,6 +54,7 @@ ARCHIVES = (
 
 
 @register(
+    id="imagenet",
     source="Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
     **FACTS,
     label="ImageNet",
