@@ -39,6 +39,22 @@ def _first_far(ordered: Array) -> int:
     return int(np.searchsorted(ordered, ordered[0] + CLOSE))
 
 
+def without_ties(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
+    """Return the ascending distinct scores of ``(M,)``, the number of samples with each, and that
+    of the correct ones among them, float64 ``(P,)`` each. Scores closer than 1e-12 count as one.
+
+    Parameters
+    ----------
+    scores : ``(M,)``. correct : bool ``(M,)``.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, correct = scores[order], correct[order]
+    del order  # M may be N K (all pairs of sample and class), so arrays are freed early
+    first = np.flatnonzero(distinct(ordered))
+    points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
+    return points, number, np.add.reduceat(correct, first, dtype=np.float64)
+
+
 def equal_count_cuts(ordered: Array, n_bins: int, first: Places | None = None) -> Array:
     """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal
     counts.

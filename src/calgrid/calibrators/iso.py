@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from calgrid.calibrators._binning import distinct
+from calgrid.calibrators._binning import without_ties
 from calgrid.calibrators._maps import TopLabelMap
 from calgrid.calibrators._probabilities import (
     Array,
@@ -20,18 +20,12 @@ from calgrid.components.registry import register
 def pool(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
     """Pool adjacent violators of scores ``(M,)`` and correctness, bool ``(M,)``.
 
-    Scores closer than 1e-12 count as one. Returns the ascending distinct scores, the number of
-    samples with each, and the non-decreasing share of correct ones there, float64 ``(P,)`` each.
+    Returns the ascending distinct scores and the number of samples with each, as
+    :func:`~calgrid.calibrators._binning.without_ties`, and the non-decreasing share of correct ones
+    there, float64 ``(P,)`` each.
     """
-    order = np.argsort(scores, kind="stable")
-    ordered, correct = scores[order], correct[order]
-    del order  # M may be N K (all pairs of sample and class), so arrays are freed early
-    first = np.flatnonzero(distinct(ordered))
-    points, number = ordered[first], np.diff(first, append=len(ordered)).astype(np.float64)
-    del ordered
-    rates = np.add.reduceat(correct, first, dtype=np.float64) / number
-    del correct, first
-    return points, number, isotonic_regression(rates, weights=number).x
+    points, number, right = without_ties(scores, correct)
+    return points, number, isotonic_regression(right / number, weights=number).x
 
 
 def fit_isotonic(scores: Array, correct: Mask) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._binning import CLOSE, distinct, padded, steps
+from calgrid.calibrators._binning import CLOSE, padded, steps, without_ties
 from calgrid.calibrators._probabilities import (
     Array,
     Head,
@@ -69,14 +69,10 @@ def fit_venn_abers(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
     ----------
     scores : ``(N,)``; those closer than 1e-12 count as one. correct : bool ``(N,)``.
     """
-    order = np.argsort(scores, kind="stable")
-    ordered = scores[order]
-    first = np.flatnonzero(distinct(ordered))
-    number = np.diff(first, append=len(ordered)).astype(np.float64)
-    right = np.add.reduceat(correct[order], first, dtype=np.float64)
+    points, number, right = without_ties(scores, correct)
     # one more wrong sample is one more correct one, mirrored
     lower = 1.0 - with_one_more(number[::-1], (number - right)[::-1])[::-1]
-    return ordered[first], lower, with_one_more(number, right)
+    return points, lower, with_one_more(number, right)
 
 
 def bounds(scores: Array, known: Array, lower: Array, upper: Array) -> tuple[Array, Array]:

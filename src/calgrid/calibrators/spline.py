@@ -5,7 +5,7 @@ the confidence.
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from calgrid.calibrators._binning import distinct
+from calgrid.calibrators._binning import without_ties
 from calgrid.calibrators._maps import TopLabelMap
 from calgrid.calibrators._probabilities import (
     Array,
@@ -64,13 +64,8 @@ class SplineCalibration(TopLabelMap):
         if len(labels) < self.n_knots:
             self.points = self.accuracy = np.array([0.0, 1.0])
             return {"n_points": 0}
-        order = np.argsort(confidence, kind="stable")
-        ordered = confidence[order]
-        first = np.flatnonzero(distinct(ordered))
-        number = np.diff(first, append=len(ordered))
-        index = np.repeat(np.arange(len(first)), number)
-        self.points = ordered[first]
-        raw = np.bincount(index, (predicted == labels)[order]) / number
+        self.points, number, right = without_ties(confidence, predicted == labels)
+        raw, index = right / number, np.repeat(np.arange(len(number)), number.astype(np.intp))
         smooth = spline_accuracy(self.points[index], raw[index], self.n_knots)
         self.accuracy = never_certain(np.bincount(index, smooth) / number, len(labels))
         return {"n_points": len(self.points)}

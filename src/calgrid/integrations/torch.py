@@ -19,7 +19,7 @@ from calgrid.calibrators._probabilities import (
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import no_module
 from calgrid.class_names import as_names, shown_names
-from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.errors import ConfigError, DataError
 
 #: without a type, because PyTorch declares none
 is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
@@ -142,10 +142,6 @@ class CalibratedModule(nn.Module):
 
     def __init__(self, model: nn.Module, calibrator: Calibrator) -> None:
         super().__init__()
-        if calibrator.n_classes is None:
-            raise StateError(
-                f"Calibrator '{calibrator.id}' is not fitted; call its fit(logits, labels) first."
-            )
         names, fitted = as_names(getattr(model, "classes", None)), calibrator.class_names
         if names and fitted and tuple(names) != fitted:
             raise DataError(
