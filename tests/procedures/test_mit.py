@@ -10,7 +10,7 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones.base import Backbone
 from calgrid.errors import ConfigError
 from calgrid.losses import build_loss
-from calgrid.procedures import build_procedure, mit
+from calgrid.procedures import build_procedure, mit_l
 from calgrid.procedures._mixing import draw_partners
 
 BOTH = ["mit_l", "mit_a"]
@@ -106,7 +106,7 @@ def test_without_a_margin_the_larger_weight_is_a_folded_beta():
 
 
 def test_a_margin_out_of_reach_is_refused(refuses, monkeypatch):
-    monkeypatch.setattr(mit, "ATTEMPTS", 20)
+    monkeypatch.setattr(mit_l, "ATTEMPTS", 20)
     procedure = build_procedure("mit_l", alpha=1e6, margin=0.9)
     with refuses(ConfigError, "hardly ever differ", "lower margin or alpha"):
         procedure.draw_weights()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
-from calgrid.procedures import build_procedure, mixup
+from calgrid.procedures import build_procedure, cutmix
 from calgrid.procedures._mixing import draw_beta, draw_partners
 
 
@@ -143,9 +143,9 @@ def test_a_rectangle_of_the_partner_is_pasted_and_the_weight_is_the_rest(batch):
 
 def test_a_rectangle_ends_at_the_border(monkeypatch):
     places = iter([0, 7, 4])
-    monkeypatch.setattr(mixup.torch, "randint", lambda *_: torch.tensor(next(places)))
+    monkeypatch.setattr(cutmix.torch, "randint", lambda *_: torch.tensor(next(places)))
     # int(0.65 * 8) // 2 = 2 pixels on each side
-    sections = [mixup._section(8, 0.65) for _ in range(3)]
+    sections = [cutmix._section(8, 0.65) for _ in range(3)]
     assert sections == [slice(0, 2), slice(5, 8), slice(2, 6)]
 
 

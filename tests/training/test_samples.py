@@ -8,6 +8,8 @@ from tests.training.test_trainer import CPU, build, finished, resumed
 
 from calgrid.jobs import train as stage
 from calgrid.jobs.train import write_outputs
+from calgrid.storage.call import Call
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.tables import read_frame
 from calgrid.training import trainer
 from calgrid.training.protocol import TrainingProtocol
@@ -101,7 +103,8 @@ class TestStage:
     def train(self, prepared, tmp_path, monkeypatch):
         monkeypatch.setattr(stage, "open_prepared", lambda _, **_options: prepared)
         monkeypatch.setattr(type(prepared), "digest", "0123")  # it is in no folder
-        return lambda spec: stage.train(spec, tmp_path / "data", tmp_path / "run", device="cpu")
+        data = tmp_path / "data" / MANIFEST
+        return lambda spec: stage.run(Call(spec, tmp_path / "run", (data,), device="cpu"))
 
     def test_publishes_the_file_of_a_method_and_removes_older_ones(
         self, train, make_spec, tmp_path
