@@ -413,35 +413,3 @@ def test_weights_of_another_network_are_refused_before_any_job(own, tmp_path, re
     check_weights(make("10.pt").study)
     with refuses(ConfigError, "protocol 'own': ", "11.pt is that of another", "size mismatch"):
         check_weights(make("11.pt").study)
-
-
-@pytest.mark.parametrize(
-    ("file", "grid", "parts"),
-    [
-        ("no.pt", {}, ["grids[0]: weights_file: the file", "no.pt' does not exist"]),
-        ("{net}.pt", {}, ["weights_file '{net}.pt' has other braces than {dataset}"]),
-        (
-            "a.pt",
-            {"seeds": [1, 2]},
-            ["grids[0].seeds: weights_file 'a.pt'", "is one file", "write {seed} into its name"],
-        ),
-        ("a.pt", {"methods": ["tst"]}, ["trains nothing, so the second stage 'tst'"]),
-    ],
-)
-def test_files_of_weights_that_runs_cannot_have_are_refused_before_any_job(
-    own, tmp_path, refuses, file, grid, parts
-):
-    (tmp_path / "a.pt").touch()
-    with refuses(ConfigError, *parts):
-        own[1](file, **grid)
-
-
-@pytest.mark.parametrize(
-    "options", [{"weights": "file"}, {"weights": "published", "weights_file": "a.pt"}]
-)
-def test_weights_file_and_its_name_go_together(refuses, options):
-    grid = {"protocol": "own", "datasets": ["digits"], "backbones": ["resnet8"]}
-    grid |= {"methods": ["ce"], "seeds": [1]}
-    protocols = {"own": {"base": "published", **options}}
-    with refuses(ConfigError, "give weights: file and weights_file together"):
-        Study({"study": "s", "protocols": protocols, "grids": [grid]}, HOME)

@@ -209,6 +209,18 @@ protocols: {mine: {base: published, weights: trained}}
     protocol 'mine': the key 'checkpoints' is missing
 protocols: {mine: {base: published, weights: other}}
     weights must be one of trained, published
+protocols: {mine: {base: published, weights: file}}
+    give weights: file and weights_file together
+protocols: {mine: {base: published, weights: published, weights_file: a.pt}}
+    give weights: file and weights_file together
+protocols: {mine: {base: published, weights: file, weights_file: '{net}.pt'}}
+    weights_file '{net}.pt' has other braces than {dataset}
+{weights_file: no.pt}
+    grids[0]: weights_file: the file ... no.pt' does not exist
+{weights_file: a.pt, seeds: [1, 2]}
+    grids[0].seeds: weights_file 'a.pt' ... is one file ... write {seed} into its name
+{weights_file: a.pt, methods: [tst]}
+    trains nothing, so the second stage 'tst'
 protocols: {mine: {base: fcline, test_normalisation: {cifar10_: imagenet}}}
     'mine': test_normalisation: did you mean 'cifar10'?
 protocols: {mine: {base: fcline, test_normalisation: {cifar100: cifar100_c}}}
@@ -233,9 +245,14 @@ protocols: {mine: {base: fcline, test_normalisation: {cifar100: [0.5, 0.5, 0.5]}
     ),
 )
 def test_what_fits_no_weights_or_constants_is_refused(study, refuses, tmp_path, changes, parts):
-    grid = {} if "protocols" in changes else changes
+    (tmp_path / "a.pt").touch()
+    grid = {} if "protocols" in changes else dict(changes)
+    protocols = changes.get("protocols", {})
+    if name := grid.pop("weights_file", ""):
+        grid |= {"protocol": "own", "datasets": ["digits"], "backbones": ["resnet8"]}
+        protocols = {"own": {"base": "published", "weights": "file", "weights_file": name}}
     with refuses(ConfigError, *parts):
-        study(grid, data_root=str(tmp_path), protocols=changes.get("protocols", {}))
+        study(grid, data_root=str(tmp_path), protocols=protocols)
 
 
 @pytest.fixture
