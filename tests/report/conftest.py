@@ -37,7 +37,6 @@ METHODS = {
     "brier": (3.55, 1.3),
     "mixup": (3.65, 0.5),
     "mmce": (2.6, 1.0),
-    "maccal+mbls": (3.7, 0.95),
     "adafocal": (3.55, 1.1),
     "fedlas_ls": (3.65, 0.8),
     "fedlas_mbls": (3.68, 1.1),

@@ -408,17 +408,6 @@ def test_a_summary_of_another_manifest_is_refused(study):
         _ = StudyData(study.folder, {**study.manifest, "runs": []}).groups
 
 
-def test_reporting_imports_no_torch(run_python):
-    code = "import sys, calgrid.report.tables, calgrid.report.figures, calgrid.report.html;"
-    assert run_python(code + "print('torch' in sys.modules)") == "False\n"
-
-
-def test_many_groups_fold_all_but_the_first(build):
-    page = Page(report(build(**THREE)))
-    folded = [part for part in page.all("details") if "open" not in part]
-    assert len(folded) >= 2
-
-
 def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     for place in ("table.SHOWN_ROWS", "provenance.SHOWN_ROWS", "html.SHOWN_FIGURES"):
         monkeypatch.setattr(f"calgrid.report.{place}", 1)
@@ -444,6 +433,12 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
     assert "In the file only: digits, b; digits, c." in page.words
     assert "combinations of method" not in page.words
+    monkeypatch.setattr("calgrid.report.table.SHOWN_ROWS", 3)
+    study.tables("methods")
+    write_report(study.folder, study.manifest, study.folder / "report.html")
+    _, _, article = (study.folder / "report.html").read_text().partition('id="table-methods"')
+    opened = re.findall('<details class="group"( open)?>', article.partition("</article>")[0])
+    assert opened == [" open", "", ""]
 
 
 def test_cells_can_be_sorted_by_their_full_value(study, page):

@@ -156,7 +156,7 @@ def test_several_groups_must_be_told_apart(make, refuses):
 
 def test_opening_a_study_imports_neither_torch_nor_snakemake(run_python, study):
     program = """
-import sys, calgrid
+import sys, calgrid, calgrid.report.figures, calgrid.report.html
 study = calgrid.load_study(sys.argv[1])
 study.table("methods"), study.compare("ls", "ce"), study.logits("ce", 0)
 print({"torch", "snakemake"} & set(sys.modules))

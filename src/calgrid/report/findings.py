@@ -39,9 +39,15 @@ WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences about one group, the most important first; those without data are left out."""
+    said, images = [], data.test_samples(group)
+    if warning := data.warning(group):
+        said.append(f"Warning: on {code(group.dataset)}, {warning}.")
+    if images < FEW_ROWS:
+        said.append(
+            f"Warning: the clean test split has {text.count(images, 'image')}, too few to say how "
+            "well a network is calibrated."
+        )
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
-        _dataset,
-        _few,
         _one_class,
         *(functools.partial(calibration, verdict=verdict) for verdict in MILD),
         _parts,
@@ -52,29 +58,13 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _shift,
         _ood,
     )
-    return [marked(data, sentence) for make in makers if (sentence := make(data, group))]
+    said += [make(data, group) for make in makers]
+    return [marked(data, sentence) for sentence in said if sentence]
 
 
 def _listing(about: str, cases: list[str]) -> str:
     """Sentence that lists cases; empty without any."""
     return f"{about}: {'; '.join(cases)}." if cases else ""
-
-
-def _dataset(data: StudyData, group: Group) -> str:
-    """Warning about the data set."""
-    said = data.warning(group)
-    return f"Warning: on {code(group.dataset)}, {said}." if said else ""
-
-
-def _few(data: StudyData, group: Group) -> str:
-    """Warning about a test split of a few images."""
-    images = data.test_samples(group)
-    if images >= FEW_ROWS:
-        return ""
-    return (
-        f"Warning: the clean test split has {text.count(images, 'image')}, too few to say how well "
-        "a network is calibrated."
-    )
 
 
 def _one_class(data: StudyData, group: Group) -> str:

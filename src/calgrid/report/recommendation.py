@@ -117,21 +117,17 @@ def calibration(data: StudyData, group: Group, verdict: str) -> str:
             if len(own) == of_all:
                 on = ""
             if verdict == verdicts.WORSE and len(own) == 1:
-                values = _from_to(data, group, shown, own.iloc[0])
+                one = data.test(group)
+                one = one[one["method"] == own["method"].item()].set_index("calibrator")
+                before, after = one.loc[[UNCALIBRATED, calibrator], f"{shown}_mean"]
+                before = text.format_metric(shown, before)
+                after = text.format_with_unit(shown, after)
+                values = f" ({text.name(shown)} {before} to {after})"
             named.append(f"{code(calibrator)}{on}{values}")
         if named:
             name = "calibration error" if metric == "squared_ce" else text.name(metric)
             said.append(f"the {name} with {text.listed(named)}")
     return f"{CALIBRATION[verdict]} {'; '.join(said)}." if said else ""
-
-
-def _from_to(data: StudyData, group: Group, metric: str, test: pd.Series) -> str:
-    """Means of a metric without and with a calibrator: `` (ECE debiased 4.12 to 5.60 %)``."""
-    rows = data.test(group)
-    means = rows[rows["method"] == test["method"]].set_index("calibrator")[f"{metric}_mean"]
-    before = text.format_metric(metric, means[UNCALIBRATED])
-    after = text.format_with_unit(metric, means[test["calibrator"]])
-    return f" ({text.name(metric)} {before} to {after})"
 
 
 def marked(data: StudyData, sentence: str) -> str:

@@ -38,8 +38,7 @@ def indicator(data: StudyData) -> Table | None:
         "Seeds": lambda row: whole(row["n_seeds"]),
     }
     for name, (label, factor, decimals) in DIAGNOSTICS.items():
-        shown = {"name": name, "factor": factor, "decimals": decimals}
-        columns[label] = functools.partial(mean_cell, **shown)
+        columns[label] = functools.partial(mean_cell, name=name, factor=factor, decimals=decimals)
     return grouped(
         "indicator",
         "Indicator and gate of FeDLaS",
