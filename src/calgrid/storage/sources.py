@@ -94,7 +94,7 @@ def _digests(folder: Path, names: Iterable[str]) -> list[tuple[str, str]]:
     """Name and SHA-256 of each file of a folder."""
     paths = {name: folder / name for name in names}
     with ThreadPoolExecutor(READERS) as readers:
-        digests = readers.map(sha256_of, paths.values())
+        digests = readers.map(_file_digest, paths.values())
         if len(paths) < MANY_FILES:
             return list(zip(paths, digests, strict=True))
         found = []
@@ -103,6 +103,14 @@ def _digests(folder: Path, names: Iterable[str]) -> list[tuple[str, str]]:
                 found.append(each)
                 progress.advance()
     return found
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # reading, unlike opening, does not name it
+        raise
 
 
 def cache_file(room: str, key: str | bytes) -> Path | None:
