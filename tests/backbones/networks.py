@@ -2,12 +2,8 @@
 
 import torchvision
 
-from calgrid.backbones.small_images import (
-    FourLevelResNet,
-    ResNet8,
-    SmallImageDenseNet,
-    ThreeLevelResNet,
-)
+from calgrid.backbones._resnet import FourLevelResNet, ThreeLevelResNet
+from calgrid.backbones.small_images import ResNet8, SmallImageDenseNet
 
 
 def small(kind, **numbers):

@@ -16,10 +16,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calgrid.backbones import build_backbone, trial
+from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.backbones.airbench import Whitening
 from calgrid.backbones.base import HeadDropout
 from calgrid.backbones.imagenet import take_apart
-from calgrid.backbones.small_images import PaddedShortcut
 from calgrid.components.registry import describe, descriptions
 from calgrid.errors import ConfigError
 

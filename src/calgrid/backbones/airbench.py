@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calgrid.backbones._resnet import MapMaximum
 from calgrid.backbones.base import Backbone, ImageStatistics
-from calgrid.backbones.small_images import MapMaximum
 from calgrid.components.options import Options
 from calgrid.components.registry import register
 

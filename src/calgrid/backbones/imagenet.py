@@ -19,8 +19,8 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from calgrid.backbones._resnet import global_pool
 from calgrid.backbones.base import Backbone
-from calgrid.backbones.small_images import global_pool
 from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets.downloads import PublishedFile, download

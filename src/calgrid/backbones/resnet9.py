@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
+from calgrid.backbones._resnet import MapMaximum, conv3x3
 from calgrid.backbones.base import Backbone, he_normal_
-from calgrid.backbones.small_images import MapMaximum, conv3x3
 from calgrid.components.registry import register
 
 #: channels of the two first convolutions and of the two later ones; the DAWNBench entry has 64,
