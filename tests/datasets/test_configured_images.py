@@ -20,8 +20,8 @@ from tests.datasets.pictures import (
 )
 
 from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
-from calgrid.datasets._pictures import decode
 from calgrid.datasets._splits import stratified_order
+from calgrid.datasets.encoded import decode
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.study.datasets import DatasetCatalog
 
@@ -314,7 +314,7 @@ def test_pictures_that_are_or_would_be_too_large_are_refused(refuses, files, tmp
     message = "wide.png has 20000 x 1 pixels, which would be scaled to 81920000 x 4096; crop it"
     with refuses(DataError, message):
         decode(wide, 8, 4096, "wide.png")
-    monkeypatch.setattr("calgrid.datasets._pictures.MAX_PIXELS", 50)
+    monkeypatch.setattr("calgrid.datasets.encoded.MAX_PIXELS", 50)
     with refuses(DataError, "cannot be decoded (8 x 8 pixels are too many)"):
         prepared(files, tmp_path / "out", **PARQUET)
 

@@ -11,7 +11,7 @@ from tests.datasets.pictures import encoded, prepared, write_folder
 from torchvision.transforms import functional
 
 from calgrid.datasets import open_prepared
-from calgrid.datasets._pictures import decode_part, random_part
+from calgrid.datasets.encoded import decode_part, random_part
 
 
 def picture(height, width, seed=0):

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
-from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
 from calgrid.datasets.base import Dataset, Draw, ImageSplit, chunked, scratch_array
-from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
+from calgrid.datasets.encoded import EncodedImages, Scaling, collected, counted, decode, is_large
 from calgrid.errors import DataError, row_at, visible
 from calgrid.parallel import in_threads
 from calgrid.storage.sources import SourceRecord

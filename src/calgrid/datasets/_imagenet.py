@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from calgrid.components.options import Options
 from calgrid.datasets._archives import Archive
-from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
-from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
+from calgrid.datasets.encoded import SUFFIXES, Encoded, EncodedImages, Interpolation, Scaling
 from calgrid.errors import DataError
 
 #: pixels of a side, and of the shorter side before the crop

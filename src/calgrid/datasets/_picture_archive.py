@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from calgrid.components.options import Options
 from calgrid.datasets._archives import each_member
-from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
 from calgrid.datasets.downloads import download
+from calgrid.datasets.encoded import counted, decode
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 
@@ -123,7 +123,7 @@ def decode_members(
     ``names``.
 
     The archive is read once, in its own order. ``scaling`` are ``size``, ``resize`` and ``stretch``
-    of :func:`calgrid.datasets._pictures.decode`.
+    of :func:`calgrid.datasets.encoded.decode`.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calgrid.class_names import unlike
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
-from calgrid.datasets._pictures import SUFFIXES
+from calgrid.datasets.encoded import SUFFIXES
 from calgrid.errors import DataError, visible
 from calgrid.progress import warn
 from calgrid.storage.sources import SourceRecord, files_below

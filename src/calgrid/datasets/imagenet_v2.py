@@ -18,9 +18,9 @@ from calgrid.components.registry import register
 from calgrid.datasets._archives import list_members
 from calgrid.datasets._imagenet import RESIZE, SIZE
 from calgrid.datasets._picture_archive import decode_members
-from calgrid.datasets._pictures import SUFFIXES
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
 from calgrid.datasets.downloads import unpacked_or_download
+from calgrid.datasets.encoded import SUFFIXES
 from calgrid.errors import DataError
 
 #: images of each class

@@ -10,8 +10,8 @@ import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import as_list
-from calgrid.datasets._pictures import decode
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
+from calgrid.datasets.encoded import decode
 from calgrid.datasets.image_parquet import ParquetSource
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads

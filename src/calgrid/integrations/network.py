@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.datasets import open_prepared
-from calgrid.datasets._pictures import decode
-from calgrid.datasets.encoded import Scaling
+from calgrid.datasets.encoded import Scaling, decode
 from calgrid.errors import DataError, unknown_id
 from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
