@@ -96,7 +96,7 @@ def test_evaluation_uses_both_scores():
         ([], [1.0], r"scores_id must have shape \(N,\) with N >= 1"),
         ([1.0], [[1.0]], "scores_ood must have shape"),
         ([1.0], [0.0, np.nan], "scores_ood must be finite, got nan at position 1"),
-        (["a"], [1.0], "scores_id must be a list of numbers"),
+        (["a"], [1.0], "scores_id must be a rectangular array of numbers"),
     ],
 )
 def test_bad_scores_are_named(function, scores_id, scores_ood, message):

@@ -54,7 +54,7 @@ class Plugin:
 
 _configured: tuple[tuple[str, Path], ...] = ()
 #: folder from which this process, which plans, imports plugins
-_isolated: Path | None = None
+isolated: Path | None = None
 #: entries of the search path of modules that an isolated process does without
 _hidden: list[str] = []
 _clear_caches: list[Callable[[], None]] = []
@@ -85,13 +85,13 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     ------
     ConfigError : a folder is no plugin, or has the name of another package.
     """
-    global _configured, _isolated  # noqa: PLW0603  (imports are global to the process)
-    if _isolated is not None:  # what was imported from it is imported anew
-        sys.path[:] = [entry for entry in sys.path if entry != str(_isolated)]
-        packages = {path.name for path in _isolated.iterdir()}
+    global _configured, isolated  # noqa: PLW0603  (imports are global to the process)
+    if isolated is not None:  # what was imported from it is imported anew
+        sys.path[:] = [entry for entry in sys.path if entry != str(isolated)]
+        packages = {path.name for path in isolated.iterdir()}
         for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
             del sys.modules[name]
-    _isolated = None
+    isolated = None
     sys.path[:0] = _hidden
     _hidden.clear()
     before = _configured
@@ -99,8 +99,8 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     if before or _configured:  # files of a plugin may change in a process, those of calgrid do not
         forget()
     if in_use() and isolate and COPY not in os.environ:
-        _isolated = Path(tempfile.mkdtemp(prefix="calgrid-"))
-        atexit.register(shutil.rmtree, _isolated, ignore_errors=True)
+        isolated = Path(tempfile.mkdtemp(prefix="calgrid-"))
+        atexit.register(shutil.rmtree, isolated, ignore_errors=True)
 
 
 def export() -> None:
@@ -200,16 +200,9 @@ def use_copy(folder: str) -> None:
     forget()
 
 
-def isolated() -> Path | None:
-    """Folder from which alone this process imports plugins: what a component needs is to be copied
-    there.
-    """
-    return _isolated
-
-
 def importable(module: str) -> None:
     """Make the plugin of a module importable: from a copy alone in planning and in jobs."""
-    copy = os.environ.get(COPY) or _isolated
+    copy = os.environ.get(COPY) or isolated
     if copy:
         here = ("", str(Path.cwd()))  # nothing but the copy counts in fingerprints
         _hidden.extend(entry for entry in sys.path if entry in here)
@@ -225,7 +218,7 @@ def importable(module: str) -> None:
 
 def missing_hint(error: BaseException) -> str:
     """What to do if a plugin does not find a file or module where it runs from a copy; else ''."""
-    is_copy = bool(os.environ.get(COPY) or _isolated)
+    is_copy = bool(os.environ.get(COPY) or isolated)
     if not is_copy or not isinstance(error, FileNotFoundError | ModuleNotFoundError):
         return ""
     return (

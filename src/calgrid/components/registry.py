@@ -320,8 +320,8 @@ def load(kind: str, name: str) -> Any:
     own = [f"{package}.{id}" for package, folder in places if (folder / f"{id}.py").is_file()]
     module = own[0] if own else describe(kind, id).module  # which several components may share
     if not _is_of_calgrid(module):
-        if (folder := plugins.isolated()) is not None:
-            copies.fill(folder, fingerprint.code_digests([module]))
+        if plugins.isolated is not None:
+            copies.fill(plugins.isolated, fingerprint.code_digests([module]))
         plugins.importable(module)
         with plugin_errors(module, "cannot be imported"), plugins.guarded():
             importlib.import_module(module)

@@ -44,11 +44,18 @@ class Output:
     logs: Floats | None = None
 
     @classmethod
-    def of_scores(cls, scores: Floats) -> "Output":
-        """The softmax of scores (N, K) whose row maximum is 0; -inf gives the probability 0."""
+    def of_scores(cls, scores: NDArray[Any], largest: Floats | float = 0.0) -> "Output":
+        """The softmax of scores (N, K), with the row maximum ``largest`` (N, 1); -inf gives the
+        probability 0.
+        """
         probs, logs = np.empty(scores.shape), np.empty(scores.shape)
+        maxima = np.broadcast_to(largest, (len(scores), 1))
         for block in row_blocks(*scores.shape):
-            _softmax(scores[block], probs[block], logs[block])
+            below = np.asarray(scores[block], dtype=np.float64, order="C") - maxima[block]
+            np.exp(below, out=probs[block])
+            total = row_sums(probs[block])[:, None]
+            probs[block] /= total
+            np.subtract(below, np.log(total), out=logs[block])
         return cls(probs, logs)
 
     @property
@@ -243,20 +250,8 @@ def from_logits(logits: ArrayLike) -> Output:
         raise _bad_entry("logits", rows, ~(rows < np.inf), "must be finite or -inf")
     if np.isneginf(largest).any():
         raise DataError(f"logits must not all be -inf in {row_at(int(largest.argmin()))}.")
-    probs, logs = np.empty(array.shape), np.empty(array.shape)
     with np.errstate(over="ignore"):
-        for block in row_blocks(*array.shape):
-            rows = np.asarray(array[block], dtype=np.float64, order="C")
-            _softmax(rows - largest[block], probs[block], logs[block])
-    return Output(probs, logs)
-
-
-def _softmax(scores: Floats, probs: Floats, logs: Floats) -> None:
-    """Write the softmax of scores (N, K) whose row maximum is 0, and its logarithms."""
-    np.exp(scores, out=probs)
-    total = row_sums(probs)[:, None]
-    probs /= total
-    np.subtract(scores, np.log(total), out=logs)
+        return Output.of_scores(array, largest)
 
 
 def check_rows(probs: ArrayLike, name: str) -> Floats:

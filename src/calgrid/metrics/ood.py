@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from calgrid.errors import DataError
 from calgrid.metrics import _weighted
-from calgrid.metrics._inputs import Floats, check_rows
+from calgrid.metrics._inputs import Floats, as_array, check_rows
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks, row_sums
 
 #: nearest training image whose distance is the score: k of OpenOOD for all data sets
@@ -212,10 +212,7 @@ def sorted_scores(scores: ArrayLike, name: str) -> Floats:
     """Return validated scores as float64 (N,) in ascending order; ``name`` is the argument in
     messages.
     """
-    try:
-        values = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be a list of numbers: {error}.") from error
+    values = as_array(scores, name, np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise DataError(f"{name} must have shape (N,) with N >= 1, got {values.shape}.")
     if not np.isfinite(values).all():
