@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import tempfile
 from pathlib import Path
 
 import yaml
@@ -10,6 +9,7 @@ import yaml
 from calgrid.cli.terminal import write
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError
+from calgrid.storage.atomic import new_folder
 from calgrid.study.home import home
 from calgrid.study.model import Config
 
@@ -53,11 +53,7 @@ def init(options: argparse.Namespace) -> None:
     workflow = home() / "workflow"
     text = CONFIGURATION.format(name=folder.resolve().name)
     validated(Config, yaml.safe_load(text), f"the name of the folder {folder}")
-    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=folder.resolve().parent, prefix=".calgrid-init-"
-    ) as hidden:
-        new = Path(hidden, "new")
+    with new_folder(folder.resolve()) as new:
         for path, content in {
             "Snakefile": SNAKEFILE,
             "config/config.yaml": text,
@@ -67,7 +63,6 @@ def init(options: argparse.Namespace) -> None:
             (new / path).write_text(content, encoding="utf-8")
         shutil.copytree(workflow / "profiles" / "default", new / "profiles" / "default")
         shutil.copytree(workflow / "profiles" / "slurm", new / "slurm")
-        new.rename(folder)  # works also if the folder exists and is empty
     write(
         f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check "
         f"config/config.yaml)\n"

@@ -22,7 +22,7 @@ from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder, r
 from calgrid.cli.terminal import coloured
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
-from calgrid.storage.atomic import replacing
+from calgrid.storage.atomic import write_text
 from calgrid.storage.inputs import why_not_current
 from calgrid.storage.layout import STUDY_STAGES
 from calgrid.storage.locks import live_owner
@@ -223,8 +223,7 @@ def run(options: argparse.Namespace) -> None:
     file = place
     if place.is_dir():
         file = study / HIDDEN / STUDY_FILE
-        with replacing(file) as temporary:
-            temporary.write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+        write_text(file, yaml.safe_dump(values, allow_unicode=True))
     now = datetime.now().astimezone()
     log = Path(".snakemake/log", f"{now:%Y-%m-%dT%H%M%S}.run-{os.getpid()}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
