@@ -336,9 +336,6 @@ def test_banks_and_files_of_one_data_set_have_one_order_of_classes(home, refuses
     other = "external.bank2: external/blobs/net/ce/seed2 has the classes of "
     with refuses(ConfigError, other, said):
         rows_of_banks(Study({"study": "s", "external": banks}, home))
-    external = {"bank": banks["bank1"], "own": named("mine", 2, list("acb"))}
-    with refuses(ConfigError, "external.own: external/blobs/net/mine/seed2 has ", said):
-        check_external(Study({"study": "s", "external": external}, home))
 
 
 def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(bank, home, refuses):

@@ -99,7 +99,7 @@ def test_the_reference_stays_unless_another_is_significantly_better():
     logits, labels = over_confident(rows=2000, factor=1.0)
     logits = logits + np.array([2.0, 0, 0, 0])
     names = ["none", "ts", "vs"]
-    many, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=200)
+    many, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=100)
     assert choice(many).id == "vs"
     assert reference(many).id == "ts"
     vs = next(entry for entry in many if entry.id == "vs")
@@ -107,11 +107,11 @@ def test_the_reference_stays_unless_another_is_significantly_better():
     assert vs.difference[2] < 0
     unconverged = [replace(entry, converged=entry.id != "vs") for entry in many]
     assert choice(unconverged).id != "vs"
-    few, _ = rank_calibrators(*over_confident(rows=60), candidates=names, n_resamples=200)
+    few, _ = rank_calibrators(*over_confident(rows=60), candidates=names, n_resamples=100)
     assert choice(few).id == "ts"
     untested, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=0)
     assert choice(untested).id == "ts"
-    without, _ = rank_calibrators(logits, labels, candidates=["vs", "none"], n_resamples=200)
+    without, _ = rank_calibrators(logits, labels, candidates=["vs", "none"], n_resamples=100)
     assert reference(without).id == "none"
 
 
@@ -121,7 +121,7 @@ def test_none_is_in_no_family():
     verdicts = set()
     for others in ([], ["iso", "beta", "hb"]):
         candidates = ["none", "ts", *others]
-        ranking, _ = rank_calibrators(logits, labels, candidates=candidates, n_resamples=200)
+        ranking, _ = rank_calibrators(logits, labels, candidates=candidates, n_resamples=100)
         verdicts |= {entry.verdict for entry in ranking if entry.id == "none"}
     assert len(verdicts) == 1
 
