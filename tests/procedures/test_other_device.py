@@ -38,7 +38,7 @@ TRAININGS = {
     "adamw": {
         "optimizer": {"name": "adamw", "lr": 0.001},
         "head_dropout": 0.5,
-        "augmentation": {"augmix": {"depth": 1}},
+        "augmentation": {"augmix": {"depth": 1, "width": 1}},
     },
     "recipe": {
         "loss": "fedlas_ls",
@@ -100,7 +100,8 @@ def start(make_spec, prepared, tmp_path):
             first = plain.model.state_dict()
         folder = tmp_path / (folder or device.type)
         folder.mkdir(exist_ok=True)
-        spec = make_spec(**{"epochs": 2, **changes})
+        # two batches an epoch, of 25 and 15 images
+        spec = make_spec(**{"epochs": 2, "batch_size": 25, **changes})
         return build_trainer(spec, prepared, first if wanted else None, device, folder, 1e9)
 
     return make
@@ -198,7 +199,7 @@ def never_waiting(step):
 def test_an_interrupted_training_goes_on_on_another_device(start, monkeypatch):
     """To the CPU in the second epoch, and back for its last step."""
     monkeypatch.setattr(network, "HELD_BYTES", 0)
-    changes = {"loss": "fedlas_ls", "procedure": "plp", "lookahead": {"every": 2}}
+    changes = {"loss": "fedlas_ls", "procedure": "plp", "lookahead": {"every": 2}, "batch_size": 16}
     changes["checkpoints"] = ["best", "last", "ema", "swa"]
     expected = results(start(CPU, **changes))
     with other_device(monkeypatch), pytest.raises(StoppedError):
@@ -226,7 +227,7 @@ def test_predictions_and_probes_are_those_of_the_cpu(
         exporter = _Exporter(export, prepared, model, method, device, trainer.protocol)
         file = KeptFile(tmp_path, device.type, {})
         subject = Subject(model, method, prepared, device, channels_last=True)
-        attack = build_probe("margin_attack", samples=9)
+        attack = build_probe("margin_attack", samples=4)
         probes = [attack, build_probe("prototypes")]
         if method.linear_head:
             probes.append(build_probe("masking", draws=1))

@@ -69,7 +69,13 @@ class CorrectnessRanking(Loss):
         counts = self.counts.rows[seen]
         span = self.max_count - self.counts.rows.min()
         gap = (counts - counts.roll(-1)) / torch.where(span > 0, span, math.inf)
-        confidence = self._confidence(log_probs)
+        if self.indicator == "entropy":
+            confidence = -entropy(log_probs) / math.log(self.num_classes)
+        elif self.indicator == "maxprob":
+            confidence = log_probs.max(dim=1).values.exp()
+        else:
+            first, second = log_probs.topk(2, dim=1).values.exp().unbind(dim=1)
+            confidence = first - second
         lead = confidence - confidence.roll(-1)
         ranking = (gap.abs() - gap.sign() * lead).relu().mean()
         return ce + self.lambda_ * ranking, {"ce": ce, "ranking": ranking}
@@ -87,11 +93,3 @@ class CorrectnessRanking(Loss):
         official code.
         """
         self.max_count.fill_(epoch + 1)
-
-    def _confidence(self, log_probs: Tensor) -> Tensor:
-        if self.indicator == "entropy":
-            return -entropy(log_probs) / math.log(self.num_classes)
-        if self.indicator == "maxprob":
-            return log_probs.max(dim=1).values.exp()
-        first, second = log_probs.topk(2, dim=1).values.exp().unbind(dim=1)
-        return first - second

@@ -248,7 +248,7 @@ class Trainer:
         self.loss.after_step(logits, batch.labels, batch.index)
 
     def _compute(self, batch: Batch) -> torch.Tensor:
-        """Both passes and the step of the optimiser; return the logits (B, K)."""
+        """Both passes, the step of the optimiser and the epoch's sums; return the logits (B, K)."""
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
                 logits, total = self._forward_loss(batch)
@@ -258,8 +258,22 @@ class Trainer:
         if self.protocol.clip_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.trained, self.protocol.clip_grad_norm)
         self.optimizer.step()
-        self._accumulate(batch, logits.detach(), total.detach())
-        return logits.detach()
+        logits, total, count = logits.detach(), total.detach(), len(batch)
+        # the history has means over samples in both cases
+        weight = 1 if self.loss.reduction == "sum" else count
+        parts = {**self.loss.last_terms, **self.procedure.last_terms}
+        sums = {
+            "train_loss": total * weight,
+            "train_accuracy": self.procedure.correct(logits, batch).sum(),
+            "train_confidence": logits.float().softmax(dim=1).amax(dim=1).sum(),
+            **{f"train_{name}": value * count for name, value in parts.items()},
+        }
+        # on the device, to avoid synchronisation
+        for name, value in sums.items():
+            if name not in self.position.sums:
+                self.position.sums[name] = torch.zeros_like(value, dtype=torch.float64)
+            self.position.sums[name] += value
+        return logits
 
     def _augmented(self, index: torch.Tensor, epoch: int, step: int) -> Batch:
         """Batch of the training images at ``index``, augmented for a step."""
@@ -288,23 +302,6 @@ class Trainer:
         if searched < 0:
             return learning_rate(self.protocol, epoch, step, self.steps)
         return self.protocol.optimizer.lr * self.search_rates[searched]
-
-    def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
-        """Add to the epoch's sums, on the device to avoid synchronisation."""
-        count = len(batch)
-        # the history has means over samples in both cases
-        weight = 1 if self.loss.reduction == "sum" else count
-        parts = {**self.loss.last_terms, **self.procedure.last_terms}
-        sums = {
-            "train_loss": total * weight,
-            "train_accuracy": self.procedure.correct(logits, batch).sum(),
-            "train_confidence": logits.float().softmax(dim=1).amax(dim=1).sum(),
-            **{f"train_{name}": value * count for name, value in parts.items()},
-        }
-        for name, value in sums.items():
-            if name not in self.position.sums:
-                self.position.sums[name] = torch.zeros_like(value, dtype=torch.float64)
-            self.position.sums[name] += value
 
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
