@@ -93,13 +93,13 @@ class TestRanking:
         ("indicator", "lead"),
         [
             ("maxprob", 0.25),
-            ("margin", (0.75 - 0.25) - (0.5 - 0.25)),
-            # H(1/2, 1/4, 1/4) = 3/2 log 2, H(1/4, 3/4, 0) = 2 log 2 - 3/4 log 3
-            ("entropy", (1.5 * math.log(2) - 2 * math.log(2) + 0.75 * math.log(3)) / math.log(3)),
+            ("margin", (0.75 - 0.25) - (0.5 - 0.5)),
+            # H(1/2, 1/2, 0) = log 2, H(1/4, 3/4, 0) = 2 log 2 - 3/4 log 3
+            ("entropy", (math.log(2) - 2 * math.log(2) + 0.75 * math.log(3)) / math.log(3)),
         ],
     )
     def test_indicators_of_confidence(self, indicator, lead):
-        """What the confident sample is ahead by: (1/4, 3/4, 0) over (1/2, 1/4, 1/4)."""
-        logits = torch.tensor([[0.25, 0.75, 1e-30], [0.5, 0.25, 0.25]]).log()
+        """What the confident sample is ahead by: (1/4, 3/4, 0) over (1/2, 1/2, 0)."""
+        logits = torch.tensor([[0.25, 0.75, 1e-30], [0.5, 0.5, 1e-30]]).log()
         loss = with_counts(2, 0, epochs=2, indicator=indicator)
         assert ranking(loss, logits, torch.arange(2)) == pytest.approx(1 - lead, abs=1e-6)
