@@ -213,7 +213,7 @@ def test_an_interrupted_training_goes_on_on_another_device(start, monkeypatch):
         assert_same(results(start(DEVICE, "broken", **changes)), expected)
 
 
-@pytest.mark.parametrize("procedure", ["standard", "balcal", "vtst"])
+@pytest.mark.parametrize("procedure", ["standard", "vtst"])
 def test_predictions_and_probes_are_those_of_the_cpu(
     procedure, start, make_spec, prepared, monkeypatch, tmp_path
 ):
