@@ -14,7 +14,7 @@ import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
-from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
+from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, trained
 from tests.jobs.small import HOME, predict, take_weights
 
 from calgrid.backbones import build_backbone
@@ -199,14 +199,15 @@ def checkpoint(tmp_path, monkeypatch):
     """A small dense network in their form below data_root, and ours of the same size under the name
     of a large one.
     """
-    network = trained(TheirDenseNet())
+    layers = (2, 3, 1, 2)
+    network = trained(TheirDenseNet(layers=layers))
     facts = {"parameters": {CLASSES: 0}, "pretrained": False, "library": False}
-    changes = {"growth": 4, "layers": (2, 3, 1, 2), "registered": facts}
+    changes = {"growth": 4, "layers": layers, "registered": facts}
     small = type("Small", (SmallImageDenseNet,), changes)
     monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
     monkeypatch.setattr("calgrid.jobs.published.describe", lambda *_: SimpleNamespace(info=facts))
     (tmp_path / PLACE).parent.mkdir(parents=True)
-    save(network, tmp_path / PLACE)
+    torch.save(network.state_dict(), tmp_path / PLACE)
     return network
 
 
@@ -247,7 +248,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
 
-    save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
+    torch.save(TheirDenseNet(layers=(1, 1, 1, 1)).state_dict(), tmp_path / PLACE)
     with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
         take_weights(spec, tmp_path, tmp_path / "again", tmp_path)
 
