@@ -426,7 +426,7 @@ def cell_means(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     ------
     ConfigError : for a ``level`` outside (0, 1).
     """
-    tails_of(level)
+    tails_of(level)  # refuses one outside (0, 1)
     means = runs.groupby([*SECTION, "cell", "metric"], as_index=False).agg(
         mean=("value", "mean"),
         std=("value", "std"),

@@ -75,7 +75,7 @@ def claim_tests(
     ------
     ConfigError : ``level`` outside (0, 1).
     """
-    tails_of(level)
+    tails_of(level)  # refuses one outside (0, 1)
     columns = [*SECTION, *pairs.columns, *TESTED]
     if not pairs[["cell", "rival"]].isin(set(runs["cell"])).all(axis=1).any():
         return pairs.iloc[:0].reindex(columns=columns)

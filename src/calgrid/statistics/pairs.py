@@ -198,7 +198,7 @@ def tests_of_pairs(
 
     The index of the frame is the row of ``found.cells``.
     """
-    tails_of(level)
+    tails_of(level)  # refuses one outside (0, 1)
     cells = found.cells
     ordered = pd.DataFrame(np.sort(pairs[["cell", "against"]].to_numpy(), axis=1))
     pairs = pairs[~ordered.duplicated().to_numpy()].reset_index(drop=True)

@@ -99,7 +99,7 @@ def paired_bootstrap(
     half-widths, Zou and Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their
     coverage.
     """
-    tails_of(level)
+    tails_of(level)  # refuses one outside (0, 1)
     if len(runs) < 2 or 0 in map(len, runs.values()):
         raise DataError("runs must hold at least two methods with at least one run each.")
     counts = {method: len(each) for method, each in runs.items()}
