@@ -182,6 +182,3 @@ def draw_fifth(labels: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int
         labels, {"split": "shuffled", "val_size": len(labels) // FIFTH, "split_seed": seed}
     )
     return {"val": rows["val"], "test": rows["train"]}
-
-
-#: places of the images, if they are unpacked

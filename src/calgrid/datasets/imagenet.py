@@ -23,18 +23,11 @@ from scipy.io.matlab import MatReadError
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, each_member, open_archive
-from calgrid.datasets._imagenet import (
-    FACTS,
-    Evaluated,
-    Pictures,
-    by_class,
-)
-from calgrid.datasets.downloads import (
-    find_local,
-    published,
-)
+from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
+from calgrid.datasets.downloads import find_local, published
 from calgrid.errors import DataError
 
+#: places of the images, if they are unpacked
 FOLDERS = ("imagenet/val", "val")
 TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 META = "ILSVRC2012_devkit_t12/data/meta.mat"

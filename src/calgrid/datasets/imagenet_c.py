@@ -22,12 +22,7 @@ import numpy as np
 from calgrid.components import registry
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
-from calgrid.datasets._imagenet import (
-    WNID_AND_FILE,
-    Pictures,
-    draw_fifth,
-    in_folders,
-)
+from calgrid.datasets._imagenet import WNID_AND_FILE, Pictures, draw_fifth, in_folders
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import download
