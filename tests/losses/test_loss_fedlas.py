@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from tests.losses.cases import batch_with_features
 
 from calgrid.losses import build_loss
-from calgrid.losses._terms import margin_excess
+from calgrid.losses.base import margin_excess
 
 N, C, D = 16, 6, 5
 VARIANTS = ["fedlas_ls", "fedlas_mbls"]

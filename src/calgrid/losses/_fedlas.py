@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.losses._samples import SampleRecord
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy
 
 #: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15
 #: steps

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy
 
 
 @register(

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import complement, cross_entropy, modulation
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, complement, cross_entropy, modulation
 
 
 @register(

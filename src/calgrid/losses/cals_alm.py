@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy
 
 #: range of the multipliers in the official code
 LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from calgrid.components.registry import register
 from calgrid.losses._counts import ClassCounts
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import LossTerms
+from calgrid.losses.base import LossTerms, cross_entropy
 
 
 @register(source="King and Zeng, Political Analysis 2001, weighting", hard_labels=False)

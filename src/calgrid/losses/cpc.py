@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, one_hot
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, one_hot
 
 #: maximum entries of a (n, C, C) block of pairs: 4 MiB in float32 on a processor; 128 MiB on a GPU,
 #: which would start one small kernel after another otherwise

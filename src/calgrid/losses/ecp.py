@@ -5,8 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, entropy
 
 
 @register(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calgrid.components.registry import register
 from calgrid.losses._fedlas import FeDLaS
-from calgrid.losses._terms import uniform_cross_entropy
+from calgrid.losses.base import uniform_cross_entropy
 
 
 @register(

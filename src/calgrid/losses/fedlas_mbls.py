@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calgrid.components.registry import register
 from calgrid.losses._fedlas import FeDLaS
-from calgrid.losses._terms import margin_excess
+from calgrid.losses.base import margin_excess
 
 
 @register(

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import complement, cross_entropy, modulation
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, complement, cross_entropy, modulation
 
 
 @register(

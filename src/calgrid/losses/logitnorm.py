@@ -4,8 +4,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy
 
 #: added to the norm in the official code
 NORM_GUARD = 1e-7

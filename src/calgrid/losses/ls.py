@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, uniform_cross_entropy
 
 
 @register(

@@ -3,8 +3,14 @@
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import complement, cross_entropy, frequency_gap, modulation
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import (
+    Loss,
+    LossTerms,
+    complement,
+    cross_entropy,
+    frequency_gap,
+    modulation,
+)
 
 
 @register(

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confidence
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, kernel, kernel_form, top_confidence
 
 #: keeps the gradient of the square root finite, as in the official code
 ROOT_FLOOR = 1e-10

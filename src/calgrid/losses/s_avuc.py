@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, entropy, top_confidence
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, entropy, top_confidence
 
 #: share of the uniform distribution in the entropy, and smallest divisor, of the official code
 GUARD = 1e-5

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.losses._terms import cross_entropy, modulation, top_confidence
-from calgrid.losses.base import Loss, LossTerms
+from calgrid.losses.base import Loss, LossTerms, cross_entropy, modulation, top_confidence
 
 #: smallest divisor of the means in a bin in the official code
 LEAST_MASS = 1e-5
