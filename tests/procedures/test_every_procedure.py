@@ -76,9 +76,9 @@ def undisturbed(trainer_of, procedure, options):
 
 
 def attributes(trainer):
-    """Attributes of a trainer's procedure, except the folder, as text."""
+    """Attributes of a trainer's procedure, except the facts of the run with its folder, as text."""
     found = vars(trainer.procedure).items()
-    return repr({name: value for name, value in found if name != "_folder"})
+    return repr({name: value for name, value in found if name != "training"})
 
 
 def losses_of(procedure):

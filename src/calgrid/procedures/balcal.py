@@ -6,6 +6,7 @@ arXiv 2504.10007 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalC
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from calgrid.errors import ConfigError
 from calgrid.losses.base import Loss
 from calgrid.procedures._mixing import mix, weighted_loss
 from calgrid.training.data import Batch, DeviceImages, Split
-from calgrid.training.procedure import Procedure, Values
+from calgrid.training.procedure import Procedure
 
 #: rows per softmax computation
 CHUNK = 65536
@@ -193,6 +194,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     """
 
     resumed = ("_linear", "_simplex")
+    #: weight of the linear head
+    saved = MappingProxyType({"lambda": "_weight"})
 
     def __init__(self, *, beta: float = 1.0, delta: float = 0.95, lambda0: float = 0.8) -> None:
         super().__init__()
@@ -258,14 +261,6 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         """Return the mixed logits (B, K) and the linear head's features (B, d)."""
         linear, directions, features = model(batch.images)
         return mix(linear.float(), project(directions, model.frame), self._weight), features
-
-    def state_dict(self) -> Values:
-        """Weight of the linear head, in double precision."""
-        return {"lambda": torch.tensor(self._weight, dtype=torch.float64)}
-
-    def load_state_dict(self, state: Values) -> None:
-        """Restore the state of :meth:`state_dict`."""
-        self._weight = float(state["lambda"])
 
 
 def project(directions: Tensor, frame: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from calgrid.components.registry import register
 from calgrid.procedures.masked_linear import EvalMask, MaskedLinear, masked_layers
 from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
-from calgrid.training.procedure import State, Training
+from calgrid.training.procedure import State
 from calgrid.training.seeds import generator
 
 #: consecutive epochs at the smallest retention rate before a warning
@@ -150,12 +150,6 @@ class MaskedClassifierCalibration(SecondStage):
                     head[name.removeprefix("head.")] = tensor
             load_checked(model.head, head, "linear head")
 
-    def begin_training(self, model: FrozenFeatures, training: Training) -> None:
-        """Store seed and epochs."""
-        super().begin_training(model, training)
-        self._seed = training.seed
-        self._epochs = training.epochs
-
     def begin_epoch(self, model: FrozenFeatures, epoch: int) -> None:
         """Draw the masks of an epoch, unless a resumed run has restored them."""
         model.train()
@@ -163,7 +157,7 @@ class MaskedClassifierCalibration(SecondStage):
             return
         for number, layer in enumerate(masked_layers(model.head)):
             # on the CPU, so that a GPU draws the same masks
-            rng = generator("cpu", self._seed, "mask", epoch, number)
+            rng = generator("cpu", self.training.seed, "mask", epoch, number)
             mask = torch.rand(layer.weight.shape, generator=rng) < self._retention
             layer.mask_weights(mask.to(layer.mask.device), self._retention, keep=self.keep)
         self._masked_epoch = epoch
@@ -202,7 +196,7 @@ class MaskedClassifierCalibration(SecondStage):
             return 0.0
         if not self.decaying:
             return self.tau0
-        return self.tau0 * math.exp(-self.kappa * epoch / self._epochs)
+        return self.tau0 * math.exp(-self.kappa * epoch / self.training.epochs)
 
     def next_retention(
         self, retention: float, accuracy: float, confidence: float, clip: float

@@ -106,10 +106,8 @@ class PredecessorCombinations(Procedure):
     _begun = -1
 
     def begin_training(self, model: Backbone, training: Training) -> None:
-        """Store seed, epochs and folder, and find the blocks."""
-        self._seed = training.seed
-        self._epochs = training.epochs
-        self._folder = training.folder
+        """Find predecessors and blocks."""
+        super().begin_training(model, training)
         self._stored = predecessor_epochs(self.predecessors, training.epochs)
         self._prefixes = block_prefixes(model)
 
@@ -119,23 +117,24 @@ class PredecessorCombinations(Procedure):
 
     def combination(self, epoch: int) -> list[int]:
         """Epochs that each block has been trained, in the combination of an epoch of the search."""
-        rng = generator("cpu", self._seed, "combination", epoch)
+        rng = generator("cpu", self.training.seed, "combination", epoch)
         drawn = torch.randint(len(self._stored), (len(self._prefixes),), generator=rng)
         return [self._stored[number] for number in drawn.tolist()]
 
     def begin_epoch(self, model: Backbone, epoch: int) -> None:
         """Load the combination of an epoch of the search, unless a resumed run has begun it."""
         super().begin_epoch(model, epoch)
-        if epoch >= self._epochs and epoch != self._begun:
+        if epoch >= self.training.epochs and epoch != self._begun:
             blocks = self.combination(epoch)
-            model.load_state_dict(combined(self._predecessor, self._epochs, self._prefixes, blocks))
+            last = self.training.epochs
+            model.load_state_dict(combined(self._predecessor, last, self._prefixes, blocks))
             self._begun = epoch
 
     def end_epoch(
         self, model: Backbone, epoch: int, means: Mapping[str, float]
     ) -> dict[str, float]:
         """Store a predecessor; return the combination of an epoch of the search."""
-        if epoch >= self._epochs:
+        if epoch >= self.training.epochs:
             blocks = enumerate(self.combination(epoch), start=1)
             return {f"block_{number}": float(trained) for number, trained in blocks}
         if epoch + 1 in self._stored:
@@ -145,7 +144,7 @@ class PredecessorCombinations(Procedure):
 
     def scores(self, epoch: int, row: Mapping[str, float]) -> dict[str, float]:
         """Score combinations alone, for all checkpoints by their validation NLL."""
-        if epoch < self._epochs:
+        if epoch < self.training.epochs:
             return {}
         return dict.fromkeys(("best", "refined", "last"), -row["val_nll"])
 
@@ -161,4 +160,4 @@ class PredecessorCombinations(Procedure):
         return tensors
 
     def _path(self, epochs: int) -> Path:
-        return self._folder / f"predecessor-{epochs}.safetensors"
+        return self.training.folder / f"predecessor-{epochs}.safetensors"

@@ -10,7 +10,7 @@ from torch import nn
 from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
 from calgrid.training.data import DeviceImages, FeatureTable, Split
-from calgrid.training.procedure import Procedure, State, Training
+from calgrid.training.procedure import Procedure, State
 
 #: facts of the second stages
 FACTS: Mapping[str, Any] = {
@@ -65,7 +65,6 @@ class SecondStage(Procedure[FrozenFeatures]):
     """
 
     cached: bool = False
-    _augmented = True
 
     @abstractmethod
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
@@ -86,15 +85,11 @@ class SecondStage(Procedure[FrozenFeatures]):
         body = {name: tensor for name, tensor in state.items() if not name.startswith("head.")}
         load_checked(model.body, body, "backbone")
 
-    def begin_training(self, model: FrozenFeatures, training: Training) -> None:
-        """Store whether the protocol augments."""
-        self._augmented = training.augmented
-
     def splits(
         self, model: FrozenFeatures, train: DeviceImages, val: DeviceImages
     ) -> tuple[Split, Split]:
         """Replace images by features if results are equal, or with ``cached``."""
-        once = self.cached or not self._augmented
+        once = self.cached or not self.training.augmented
         return FeatureTable(model, train) if once else train, FeatureTable(model, val)
 
     def parameters(self, model: FrozenFeatures) -> Iterable[nn.Parameter]:

@@ -6,6 +6,7 @@ Networks, ICML 2024 (official code MJordahn/Decoupled-Layers-for-Calibrated-NNs,
 """
 
 import math
+from types import MappingProxyType
 from typing import cast
 
 import torch
@@ -16,7 +17,7 @@ from calgrid.components.registry import register
 from calgrid.losses.base import Loss
 from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage
 from calgrid.training.data import Batch
-from calgrid.training.procedure import Training, Values
+from calgrid.training.procedure import Training
 from calgrid.training.seeds import generator
 
 #: images per draw of noise
@@ -87,6 +88,8 @@ class VariationalTwoStageTraining(SecondStage):
     cached : compute the training features once, without augmentation (a faster variant).
     """
 
+    saved = MappingProxyType({"seed": "_seed"})
+
     hidden: int = 128
     samples: int = 10
     kl_weight: float = 1.0
@@ -135,11 +138,3 @@ class VariationalTwoStageTraining(SecondStage):
             for number in blocks.tolist()
         ]
         return torch.stack(drawn)[block, index % NOISE_ROWS].transpose(0, 1)
-
-    def state_dict(self) -> Values:
-        """Seed of the run."""
-        return {"seed": self._seed}
-
-    def load_state_dict(self, state: Values) -> None:
-        """Restore the state of :meth:`state_dict`."""
-        self._seed = int(state["seed"])

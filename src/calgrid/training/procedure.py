@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
+import numpy as np
 import torch
 from torch import nn
 from typing_extensions import TypeVar
@@ -50,11 +51,15 @@ class Procedure(Generic[Model]):
     ----------
     last_terms : additional loss terms of the last step, detached scalars, means over the batch;
         columns ``train_<name>`` of the history.
+    training : facts of the run, from its beginning on.
     resumed : attributes, tensors or numbers, that an interrupted run saves and restores.
+    saved : numbers that predictions need: their names in checkpoints -> attributes.
     """
 
     registered: ClassVar[Options] = {}
     resumed: ClassVar[tuple[str, ...]] = ()
+    saved: ClassVar[Mapping[str, str]] = {}
+    training: Training
 
     def __init__(self, **options: Any) -> None:
         set_options(self, options)
@@ -79,6 +84,7 @@ class Procedure(Generic[Model]):
 
     def begin_training(self, model: Model, training: Training) -> None:
         """Prepare the run, once per process, before the state of an interrupted run is restored."""
+        self.training = training
 
     def splits(self, model: Model, train: DeviceImages, val: DeviceImages) -> tuple[Split, Split]:
         """Return the splits for training and validation."""
@@ -163,10 +169,14 @@ class Procedure(Generic[Model]):
 
     def state_dict(self) -> Values:
         """State for predictions, saved with every checkpoint: tensors and numbers."""
-        return {}
+        # torch alone would round a number to single precision
+        held = {name: np.asarray(getattr(self, each)) for name, each in self.saved.items()}
+        return {name: torch.from_numpy(value) for name, value in held.items()}
 
     def load_state_dict(self, state: Values) -> None:
         """Restore the state of :meth:`state_dict`."""
+        for name, held in self.saved.items():
+            setattr(self, held, torch.as_tensor(state[name]).item())
 
     def resume_state(self) -> Values:
         """Additional state for resuming: tensors and numbers."""
