@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._binning import bin_of, count, distinct, equal_count_cuts, make_cuts
+from calgrid.calibrators._maps import bin_of, count, distinct, equal_count_cuts, make_cuts
 from calgrid.calibrators._probabilities import renormalised, softmax, without_impossible
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import average_binnings, binning_sizes, binnings

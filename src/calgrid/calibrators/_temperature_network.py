@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._binning import count, make_cuts
+from calgrid.calibrators._maps import count, make_cuts
 from calgrid.calibrators._network import MLP, minimise
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import (

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from scipy.special import betaln
 
-from calgrid.calibrators._binning import centres, distinct, equal_count_cuts, steps
-from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap, centres, distinct, equal_count_cuts, steps
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, Mask, top_label
 from calgrid.components.registry import register
 

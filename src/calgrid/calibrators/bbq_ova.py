@@ -1,7 +1,6 @@
 """Bayesian binning into quantiles of each class's probability, one class against the others."""
 
-from calgrid.calibrators._binning import steps
-from calgrid.calibrators._maps import OneVsAllMap
+from calgrid.calibrators._maps import OneVsAllMap, steps
 from calgrid.calibrators._probabilities import Array, Mask
 from calgrid.calibrators.bbq import average_binnings
 from calgrid.components.registry import register

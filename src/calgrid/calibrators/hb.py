@@ -4,8 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
-from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap, count, make_cuts, smoothed_rate, steps
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, top_label
 from calgrid.components.registry import register
 

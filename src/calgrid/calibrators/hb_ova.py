@@ -4,8 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from calgrid.calibrators._binning import count, make_cuts, smoothed_rate, steps
-from calgrid.calibrators._maps import OneVsAllMap
+from calgrid.calibrators._maps import OneVsAllMap, count, make_cuts, smoothed_rate, steps
 from calgrid.calibrators._probabilities import Array, Mask
 from calgrid.components.registry import register
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calgrid.calibrators._binning import count, distinct, smoothed_rate, steps
+from calgrid.calibrators._maps import count, distinct, smoothed_rate, steps
 from calgrid.calibrators._probabilities import (
     Array,
     Head,

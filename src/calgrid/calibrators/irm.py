@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calgrid.calibrators._binning import lines
+from calgrid.calibrators._maps import lines
 from calgrid.calibrators._probabilities import (
     Array,
     Head,

@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from calgrid.calibrators._binning import without_ties
-from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap, without_ties
 from calgrid.calibrators._probabilities import (
     Array,
     Head,
@@ -21,7 +20,7 @@ def pool(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
     """Pool adjacent violators of scores ``(M,)`` and correctness, bool ``(M,)``.
 
     Returns the ascending distinct scores and the number of samples with each, as
-    :func:`~calgrid.calibrators._binning.without_ties`, and the non-decreasing share of correct ones
+    :func:`~calgrid.calibrators._maps.without_ties`, and the non-decreasing share of correct ones
     there, float64 ``(P,)`` each.
     """
     points, number, right = without_ties(scores, correct)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._binning import CLOSE, padded, steps, without_ties
+from calgrid.calibrators._maps import CLOSE, padded, steps, without_ties
 from calgrid.calibrators._probabilities import (
     Array,
     Head,
@@ -80,7 +80,7 @@ def bounds(scores: Array, known: Array, lower: Array, upper: Array) -> tuple[Arr
     the next one here or above.
 
     Known scores are ``(P,)``, rates ``(P + 1,)``; tensors as in
-    :func:`~calgrid.calibrators._binning.bin_of`.
+    :func:`~calgrid.calibrators._maps.bin_of`.
     """
     return steps(scores, known - NEAR, lower), steps(scores, known + NEAR, upper)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._binning import bin_of, equal_count_cuts
+from calgrid.calibrators._maps import bin_of, equal_count_cuts
 from calgrid.calibrators._probabilities import Array, Head, History, Labels
 from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators.base import Calibrator

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from calgrid.calibrators._binning import count, make_cuts, steps
 from calgrid.calibrators._logistic import RIDGE, LogisticFit, fit_held, fit_logistic, note
-from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap, count, make_cuts, steps
 from calgrid.calibrators._probabilities import Array, Head, History, Labels, sigmoid, top_label
 from calgrid.calibrators.beta import top_log_probabilities
 from calgrid.components.registry import register

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from calgrid.calibrators._binning import bin_of, look_up, padded
 from calgrid.calibrators._logistic import RIDGE, fit_logistic, notes
+from calgrid.calibrators._maps import bin_of, look_up, padded
 from calgrid.calibrators._probabilities import (
     Array,
     Head,

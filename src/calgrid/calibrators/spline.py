@@ -5,8 +5,7 @@ the confidence.
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from calgrid.calibrators._binning import without_ties
-from calgrid.calibrators._maps import TopLabelMap
+from calgrid.calibrators._maps import TopLabelMap, without_ties
 from calgrid.calibrators._probabilities import (
     Array,
     Head,
