@@ -143,14 +143,6 @@ def test_test_samples_may_hide_what_seeds_show():
     assert statistics.compare(rows, [ask()])["verdict"].tolist() == ["no verdict"]
 
 
-def test_few_test_samples_count_as_few():
-    rows = frame(*over_seeds(CE), *over_seeds([v - 0.05 for v in CE], method="ls"))
-    of = {n: compare(rows.assign(n_samples=n), [ask()], std=0.05).iloc[0] for n in (4, 1000)}
-    error = of[1000]["std_test"]
-    assert of[1000]["p_value"] == pytest.approx(2 * stats.t.sf(0.05 / error, 199))
-    assert of[4]["p_value"] == pytest.approx(2 * stats.t.sf(0.05 / (error * (4 / 3) ** 0.5), 3))
-
-
 def test_an_error_has_the_verdict_of_the_squared_error():
     """Whose bias does not depend on the model; the difference shown remains its own."""
     low = [v / 10 + 1e-6 * i for i, v in enumerate(CE)]

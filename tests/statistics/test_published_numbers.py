@@ -121,12 +121,6 @@ def test_files_hold_every_printed_cell_once(files):
     assert numbers.loc[files["unit"] == "percent", "value"].between(0, 1).all()
 
 
-def test_19_cells_are_suspect_and_say_why(files):
-    doubted = files[files["suspect"].notna()]
-    assert doubted.groupby("paper").size().to_dict() == {"maccal": 4, "smart": 15}
-    assert not files["note"].fillna("").str.contains("suspect").any()
-
-
 def test_ids_are_ours(files):
     """Variants of a configuration are those that the folder's README defines."""
     defined = (FOLDER / "README.md").read_text()

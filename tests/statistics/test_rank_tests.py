@@ -63,10 +63,6 @@ def test_friedman_takes_rankings(ranks, message):
         friedman(ranks)
 
 
-def test_critical_difference():
-    assert nemenyi_cd(4, 6) == pytest.approx(1.914843, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("k", "alpha", "q"),
     [(2, 0.05, 1.960), (5, 0.05, 2.728), (15, 0.05, 3.391), (2, 0.10, 1.645), (10, 0.10, 2.920)],
