@@ -243,15 +243,6 @@ def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
 # heads
 
 
-@pytest.mark.parametrize(("options", "width"), [({}, 512), ({"bottleneck": 48}, 48)])
-def test_width_of_the_bottleneck(options, width):
-    features, classes = 64, 10
-    head = build_procedure("maccal", **options).build_head(features, classes)
-    assert [type(part) for part in head] == [MaskedLinear, nn.ReLU, MaskedLinear]
-    assert head[0].out_features == head[2].in_features == width
-    assert head[2].out_features == classes
-
-
 def test_linear_head_starts_from_that_of_the_first_stage():
     first = build_backbone("resnet8", CLASSES)
     procedure, model = begun(head="linear")
