@@ -11,18 +11,11 @@ from calgrid.components import registry
 TINY = ("tiny_imagenet", "cub200", "fgvc_aircraft")
 CIFAR = ("cifar10", "cifar100")
 TABLE = [
-    ("mbls", ("digits",), {"margin": 6.0, "lambda_": 0.1}),
-    ("fedlas_ls", ("digits",), {"alpha": 0.05, "beta": 4.0, "momentum": 0.95}),
-    ("fedlas_mbls", ("digits",), {"lambda_": 0.1, "beta": 0.5, "margin": 6.0, "momentum": 0.95}),
-    ("ls", ("digits",), {"alpha": 0.05}),
     ("ecp", ("cifar10",), {"beta": 0.1, "entropy_reduction": "sum"}),
-    ("mmce_w", ("cifar10",), {"lambda_": 2.0, "norm": "code"}),
-    ("dfl", ("digits",), {"gamma": 5.0}),
     ("mdca_nll", ("cifar10",), {"beta": 1.0}),
     ("logitnorm", CIFAR, {"tau": 0.04}),
     ("bsce_gra", ("cifar10",), {"gamma": 1.0, "norm": 1}),
     ("acls", ("cub200", "fgvc_aircraft"), {"margin": 10.0, "alpha": 0.1}),
-    ("crl", ("cub200", "fgvc_aircraft"), {"lambda_": 1.0, "indicator": "maxprob"}),
     ("cals_alm", (*CIFAR, *TINY), {"margin": 10.0, "lambda_init": 1e-6, "period": 10}),
     ("cals_alm", (*CIFAR, *TINY), {"rho_init": 1.0, "rho_max": 10.0, "growth": 1.2}),
     ("cals_alm", (*CIFAR, *TINY), {"tolerance": 0.9}),
