@@ -7,7 +7,6 @@ import pytest
 from tests.datasets.archives import expect, npy, write_files, write_tar
 from tests.datasets.pictures import colour, encoded, plain
 
-from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.datasets import imagenet_v2, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
@@ -17,7 +16,6 @@ from calgrid.datasets.imagenet_some_classes import ImagenetA, ImagenetR
 from calgrid.datasets.imagenet_v2 import ImagenetV2
 from calgrid.datasets.tiny_imagenet_c import TinyImagenetC, TinyImagenetCExtra
 from calgrid.errors import DataError
-from calgrid.storage.logits import Logits
 
 #: Tiny-ImageNet-C has other file names than the sorted order of numbers
 WNIDS = ["n01443537", "n01629819"]
@@ -60,15 +58,6 @@ def test_images_without_their_labels_are_refused(tmp_path, monkeypatch, versions
     expect(monkeypatch, Cifar101, [tmp_path / name for name in versions])
     with refuses(DataError, "cifar10.1_v4_data.npy has the wrong type or shape", "for 6 labels"):
         Cifar101().build(tmp_path, {})
-
-
-def test_published_files_are_as_long_as_their_arrays():
-    """A header of 128 bytes, 3,072 bytes an image, 4 a label."""
-    files = {file["name"]: file.get("size") for file in Cifar101.registered["files"]}
-    assert files["cifar10.1_v6_data.npy"] == 128 + 2_000 * 3_072
-    assert files["cifar10.1_v6_labels.npy"] == 128 + 2_000 * 4
-    assert files["cifar10.1_v4_labels.npy"] == 128 + 2_021 * 4
-    assert Cifar101.registered["sizes"] == {"shift": 2_000 + 2_021}
 
 
 # ImageNet-V2
@@ -215,15 +204,6 @@ def test_sorted_folders_get_the_labels_of_imagenet(tmp_path, monkeypatch):
     assert condition.split.labels.tolist() == [6, 6, 6, 11, 11, 11]
     expected = colour(members[f"imagenet-a/{WNIDS[1]}/2.jpg"])
     assert (condition.split.images[5] == expected[:, None, None]).all()
-
-
-def test_logits_of_some_classes_of_a_worked_example():
-    logits = np.array([[2, 1, 0, -1], [0, 0, 0, 0], [0, 1, 2, 3]], dtype=np.float32)
-    rows = Logits(np.arange(3, dtype=np.int32), np.array([2, 1, 0], dtype=np.int32), logits)
-    kept = rows.of_classes(np.array([0, 2]))
-    assert (kept.index.tolist(), kept.label.tolist()) == ([0, 2], [1, 0])
-    probabilities = build_calibrator("none").fit(kept.logits, kept.label).predict_proba(kept.logits)
-    np.testing.assert_allclose(probabilities[0], [0.8807971, 0.1192029], atol=5e-8)
 
 
 # all

@@ -33,19 +33,6 @@ def brute_force(image, bank, labels, n_classes, sigma):
     return weights / weights.sum()
 
 
-def test_two_pictures_of_one_pixel_by_hand():
-    bank, labels = np.array([[0], [255]], np.uint8), np.array([0, 1])
-    images = np.array([[0], [127], [128], [255]], np.uint8)
-    found = class_posterior(images, bank, labels, 2, sigma=100.0)
-    black, white = (
-        normal_cdf(0.005),
-        normal_cdf(-2.545),
-    )  # 0 is all below 1/2: common for black, rare for white
-    assert found[0] == pytest.approx([black / (black + white), white / (black + white)])
-    assert found[3] == pytest.approx(found[0][::-1])
-    assert found[1] == pytest.approx(found[2][::-1])
-
-
 @given(
     bank=arrays(np.uint8, (5, 3)),
     images=arrays(np.uint8, (4, 3)),

@@ -55,14 +55,6 @@ def test_open_gives_what_was_built_memory_mapped_and_read_only(digits):
     assert {path.name for path in digits.folder.iterdir()} == written | {"manifest.json"}
 
 
-def test_manifest_names_the_base_and_hashes(digits_c, digits_dir):
-    facts = digits_c.manifest["splits"]["shift"]
-    assert digits_c.manifest["base"] == "digits"
-    assert facts["images"]["file"] == "images.npy"
-    assert facts["labels"]["shape"] == [36_000]
-    assert open_prepared(digits_dir.parent / "digits_c").verify().conditions == digits_c.conditions
-
-
 def test_an_ood_set_needs_no_base_but_then_has_no_normalisation(tmp_path):
     prepare("photos", tmp_path / "photos")
     alone = open_prepared(tmp_path / "photos")
