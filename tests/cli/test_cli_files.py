@@ -95,11 +95,6 @@ def test_hyper_parameters_and_the_seed(calibrated, data, tmp_path):
     assert np.exp(read_logits(out).logits.astype(np.float64)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_impossible_classes_are_written_as_finite_numbers(calibrated, tmp_path):
-    calibrated("--calibrator", "iso", "--out", tmp_path / "out.parquet")
-    assert np.isfinite(read_logits(tmp_path / "out.parquet").logits).all()
-
-
 @pytest.mark.usefixtures("without_plugins")
 def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(
     calgrid, files, data, tmp_path, monkeypatch
