@@ -129,8 +129,6 @@ data_root: /etc/passwd
     data_root: '/etc/passwd' is a file; give a folder
 statistics: {bins: 1}
     statistics.bins must be at least 2, got 1
-statistics: {conformal: [lac]}
-    statistics.conformal[0] must be one of thr, aps, raps, saps
 statistics: {level: .nan}
     statistics.level must be a finite number, got nan
 statistics: {baseline: mbl}
@@ -151,10 +149,6 @@ calibrators: {mine: {base: smart, seed: 1}}
     calibrators.mine ... calibrator_seeds
 protocols: {p: {base: p}}
     Unknown protocol 'p' in protocols.p.base: valid: aclsline
-protocols: {p: {base: digits, epochs: 0}}
-    protocol 'p': epochs must be at least 1, got 0
-protocols: {p: {base: digits, optimizer: {lr: .inf}}}
-    protocol 'p': optimizer.lr must be a finite number, got inf
 protocols: {p: {base: digits, epochs: 30, schedule: {milestones: [30]}}}
     protocol 'p': schedule.milestones has 30, which is not before the last of 30 epochs
     train longer
@@ -166,8 +160,6 @@ protocols: {p: {base: digits, schedule: {warmup_epochs: 1000}}}
     protocol 'p': schedule.warmup_epochs must be fewer than the 60 epochs, got 1000
 protocols: {p: {base: digits, optimizer: {lr: 1.0e+30}}}
     protocol 'p': optimizer.lr must be at most 100
-protocols: {p: {base: digits, crop_size: 1}}
-    protocol 'p': crop_size must be at least 4, got 1
 protocols: {p: {base: digits, crop_size: 6, augmentation: {crop_padding: 0, resized_crop: true}}}
     protocol 'p': augmentation.resized_crop gives ... remove crop_padding and crop_size
 protocols: {p: {base: digits, optimizer: {nesterov: true, momentum: 0.0}}}
@@ -176,14 +168,8 @@ protocols: {p: {base: digits, optimizer: {lr: 1e-3}}}
     protocol 'p': optimizer.lr must be of type number, got '1e-3' ... as in 1.0e-3
 protocols: {p: {base: digits, second_stage: {schedule: {name: step, milestones: [9999]}}}}
     protocol 'p': second_stage: schedule.milestones has 9999, which is not before the last
-protocols: {p: {base: digits, checkpoints: [first]}}
-    checkpoints[0] must be one of best, refined, last, ema
 protocols: {p: {base: digits, ema: {decay: 1.0}}}
     protocol 'p': ema.decay must be below 1.0, got 1.0
-protocols: {p: {base: digits, swa: {start: -0.1}}}
-    protocol 'p': swa.start must be at least 0.0, got -0.1
-protocols: {p: {base: digits, augmentation: {randaugment: {m: 31}}}}
-    protocol 'p': augmentation.randaugment.m must be at most 30, got 31
 protocols: {p: {base: digits, augmentation: {augmix: {severty: 3}}}}
     'severty' ... augmentation.augmix ... 'severity'?
 protocols: {p: {base: digits, augmentation: {augmix: {}, randaugment: {}}}}
@@ -192,14 +178,10 @@ protocols: {digits: {base: digits}}
     protocols.digits ... choose another one
 overrides: [{match: {method: mbls}, set: {margn: 1}}]
     'margn' in overrides[0].set for method 'mbls' ... 'margin'?
-overrides: [{match: {dataset: digits}, set: {margn: 1}}]
-    'margn' in overrides[0].set ... 'margin'?
 overrides: [{match: {dataset: digits}, set: {margin: x}}]
     overrides[0].set: margin must be a number, got 'x'
 overrides: [{match: {method: mbl}, set: {margin: 1}}]
     'mbl' in overrides[0].match ... 'mbls'?
-overrides: [{match: {dataset: digts}, set: {margin: 1}}]
-    'digts' in overrides[0].match
 overrides: [{match: {protocol: [digts]}, set: {margin: 1}}]
     'digts' in overrides[0].match
 overrides: [{match: {methods: ce}, set: {margin: 1}}]

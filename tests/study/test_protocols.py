@@ -94,11 +94,6 @@ class TestProtocols:
             "p", "here"
         )
 
-    def test_defaults_of_a_protocol(self, get):
-        protocol = get()
-        assert protocol.augmentation == Augmentation()
-        assert (protocol.export_features, protocol.crop_size) == (False, None)
-
     def test_without_a_block_of_its_own_the_second_stage_is_as_the_first(self, get):
         protocol = get().model_copy(update={"second_stage": None})
         assert for_stage(protocol, second=True) == for_stage(protocol, second=False) == protocol
