@@ -163,13 +163,6 @@ def test_the_same_study_gives_the_same_bytes(build, figures):
         assert path.read_bytes() == (figures / path.name).read_bytes(), path.name
 
 
-def test_external_runs_have_no_training_and_no_shift(external_figures):
-    found = {
-        path.name.removesuffix("_digits_resnet8.png") for path in external_figures.glob("*.png")
-    }
-    assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals"}
-
-
 def test_checkpoints_are_drawn_apart_and_training_once(make):
     study = make(checkpoints=("best", "last"), seeds=(0,), **CLEAN, methods=("ce",))
     names = {path.name for path in study.figures("reliability", "training").glob("*.png")}
@@ -290,11 +283,6 @@ def test_identifiers_of_figures_are_unique():
     kinds = FIGURES
     assert len({kind.id for kind in kinds}) == len(kinds)
     assert {kind.category for kind in kinds} <= set(CATEGORIES)
-
-
-def test_bars_are_the_two_parts_of_the_ece(ablation):
-    rows = collected(ablation, "over_under")
-    assert list(rows["o_ece_mean"] + rows["u_ece_mean"]) == pytest.approx(list(rows["ece_mean"]))
 
 
 FEDLAS = ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const"]

@@ -53,12 +53,6 @@ def several(make):
 # -------------------------------------------------------------------------------------
 
 
-def test_with_two_classes_the_margin_is_the_temperature():
-    margin = np.array([0.01, 1.0, 3.7, 40.0])
-    found = solve(np.column_stack([margin + 2, np.full(4, 2.0)]))
-    assert found == pytest.approx(margin / math.log(4), rel=1e-12)
-
-
 def test_solved_temperature_gives_the_confidence_and_lies_within_the_bounds():
     logits = fits.random_vectors(7)
     temperature = solve(logits)

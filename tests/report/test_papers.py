@@ -16,10 +16,8 @@ from calgrid.papers.cells import BEST, row_ranks
 from calgrid.papers.declared import declared
 from calgrid.papers.report import write_report
 from calgrid.papers.tables import paper_tables, write_tables
-from calgrid.report import text
 from calgrid.report.index import write_index
 from calgrid.report.study import StudyData
-from calgrid.report.table import Cell
 from calgrid.storage.schema import (
     METRICS,
     RESAMPLE_COLUMNS,
@@ -472,25 +470,6 @@ def cells_of(page):
         marked = [re.sub("</?b>", "**", cell).replace("\xa0", " ") for cell in cells]
         rows.append([html.unescape(re.sub("<.*?>", "", cell)) for cell in marked])
     return rows
-
-
-def test_formats_say_the_same(fill):
-    values = (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))
-    table = fill("fedlas", "1", [{"method": m, "value": v} for m, v in values])
-    lines = lines_of(table.markdown)
-    rows = [line for line in table.latex.splitlines() if line.endswith(" \\\\")]
-    body = [row.removesuffix(" \\\\").split(" & ") for row in rows]
-    assert [len(line) for line in body] == [len(line) for line in lines if "---" not in line]
-    assert table.latex.count("\\textbf{") == table.markdown.count("**") // 2
-    assert table.latex.count("\\underline{") == table.markdown.count("<u>")
-    assert "fedlas\\_mbls & none" in table.latex
-    assert table.frame["ours"].dropna().tolist() == [0.05, 0.03, 0.01]
-    assert table.frame["ours_mark"].tolist().count("second") == 1
-
-
-def test_words_are_escaped():
-    assert Cell("a_b 5 %", bold=True).written(text.LATEX) == "\\textbf{a\\_b 5 \\%}"
-    assert Cell("a|b").written(text.MARKDOWN) == "a\\|b"
 
 
 # the stage
