@@ -405,24 +405,6 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
     assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
 
 
-def test_classes_agree_with_the_metrics(part, metrics):
-    rows = metrics[
-        (metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())
-    ]
-    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"].sort_index()
-    found = read_frame(part / "classes.parquet")
-    assert set(found["calibrator"]) == set(metrics["calibrator"])
-    assert found["name"].tolist() == found["class"].astype(str).tolist()
-    for key, classes in found.groupby(["checkpoint", "calibrator"]):
-        value = values[key]
-        assert classes["sensitivity"].mean() == pytest.approx(value["balanced_accuracy"])
-        assert classes["auroc"].mean() == pytest.approx(value["macro_auroc"])
-        assert classes["predicted"].sum() == classes["count"].sum()
-        for share, images in (("sensitivity", "count"), ("precision", "predicted")):
-            correct = (classes[share] * classes[images]).sum()
-            assert correct / classes[images].sum() == pytest.approx(value["accuracy"])
-
-
 def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
     monkeypatch.setattr(sys.modules[output_of.__module__], "PREDICTED_NUMBERS", 10)
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def undisturbed(planned, start, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(undisturbed, planned, data, tmp_path):
     train(planned("fedlas_ls", 1), data / "digits", tmp_path / "one")
     assert_close(tmp_path / "one", undisturbed)

@@ -1,4 +1,4 @@
-"""Ensembles of trained runs: pooled numbers worked out by hand, their rows, seeds and mistakes."""
+"""Ensembles of trained runs: pooled numbers, their rows, seeds and mistakes."""
 
 import shutil
 from dataclasses import replace
@@ -12,7 +12,6 @@ from calgrid.calibrators import build_calibrator
 from calgrid.errors import ConfigError, DataError
 from calgrid.jobs.ensemble import mean_prediction
 from calgrid.jobs.ensemble import run as run_ensemble
-from calgrid.metrics import evaluate
 from calgrid.metrics.table import OOD_NETWORK
 from calgrid.plan.plan import Plan
 from calgrid.storage.call import Call
@@ -22,56 +21,14 @@ from calgrid.storage.tables import read_frame
 from calgrid.study.runs import ensemble_name
 from calgrid.study.study import Study
 
-#: logits of two members and labels of a worked example
-A = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
-B = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 1.0]])
-LABELS = np.array([0, 0, 1, 1])
-
-
-def nll(logits):
-    return evaluate(softmax(logits), LABELS)["nll"]
-
-
-def test_members_and_their_mean_logits_in_the_worked_example():
-    assert [nll(A), nll(B)] == pytest.approx([0.6539263, 0.4970931], abs=1e-6)
-    temperatures = [
-        build_calibrator("ts").fit(logits, LABELS).fit_history["temperature"] for logits in (A, B)
-    ]
-    assert temperatures == pytest.approx([1.9992600, 1.0519075], abs=1e-4)
-    assert nll(mean_prediction([A, B], "logit")) == pytest.approx(0.4682605, abs=1e-6)
-    # certain members: one half of them is right on two rows
-    certain = mean_prediction([softmax(A / 0.01), softmax(B / 0.01)], "probability")
-    assert nll(certain) == pytest.approx(np.log(2) / 2, abs=1e-6)
-
 
 def test_pooled_probabilities_of_the_worked_example():
     members = [np.array([row]) for row in ((0.9, 0.1), (0.6, 0.4), (0.3, 0.7))]
     np.testing.assert_allclose(softmax(mean_prediction(members, "probability")), [[0.6, 0.4]])
     geometric = softmax(mean_prediction([np.log(row) for row in members], "logit"))
     np.testing.assert_allclose(geometric, [[0.6422471, 0.3577529]], atol=1e-6)
-    scores = [evaluate(row, np.array([0])) for row in members]
-    assert np.mean([each["nll"] for each in scores]) == pytest.approx(0.6067196, abs=1e-7)
-    assert np.mean([each["brier"] for each in scores]) == pytest.approx(
-        0.44
-    )  # 0.32 and spread 0.12
-    assert evaluate(np.array([[0.6, 0.4]]), np.array([0]))["brier"] == pytest.approx(0.32)
     certain = mean_prediction([np.array([[1.0, 0.0]])], "probability")
     np.testing.assert_allclose(certain, [[0.0, -87.3365]], rtol=1e-5)
-
-
-def test_order_of_pooling_and_calibration_of_the_worked_example():
-    both = [softmax(A), softmax(B)]
-    assert nll(mean_prediction(both, "probability")) == pytest.approx(0.4519225, abs=1e-6)
-    for pooled, temperature, after in (
-        (mean_prediction(both, "probability"), 0.6600468, 0.4358234),
-        (mean_prediction([A, B], "logit"), 0.8740751, 0.4662451),
-    ):
-        calibrator = build_calibrator("ts").fit(pooled, LABELS)
-        assert calibrator.fit_history["temperature"] == pytest.approx(temperature, abs=1e-5)
-        probs = calibrator.predict_proba(pooled)
-        assert evaluate(probs, LABELS)["nll"] == pytest.approx(after, abs=1e-6)
-    each = [build_calibrator("ts").fit(z, LABELS).predict_proba(z) for z in (A, B)]
-    assert nll(mean_prediction(each, "calibrated")) == pytest.approx(0.4846697, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
