@@ -13,8 +13,8 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._maps import bin_of, count, distinct, equal_count_cuts, make_cuts
 from calgrid.calibrators._probabilities import renormalised, softmax, without_impossible
 from calgrid.calibrators._validation import check_logits
-from calgrid.calibrators.bbq import average_binnings, binning_sizes, binnings
-from calgrid.calibrators.imax import best_edges, maximise_information, spread_start
+from calgrid.calibrators.bbq import average_binnings, binning_sizes
+from calgrid.calibrators.imax import maximise_information, spread_start
 from calgrid.calibrators.iso import fit_isotonic
 
 
@@ -81,16 +81,6 @@ def test_without_ties_bins_differ_by_one_sample_at_most():
     number = count(make_cuts(scores, 15, "quantile"), scores, scores).count
     assert set(number) <= {6, 7}
     assert number.sum() == 101
-
-
-def test_bbq_scores_values_and_outputs_of_the_worked_example():
-    one, two = (np.append(*found) for _, *found in binnings(CONFIDENCE, CORRECT, [1, 2]))
-    np.testing.assert_allclose(one, [0.6118182, -7.74500280], atol=5e-8)
-    np.testing.assert_allclose(two, [0.4177778, 0.809, -7.49482024], atol=5e-8)
-    calibrator = fit_example("bbq")
-    np.testing.assert_allclose(top_after(calibrator, [0.6, 0.9]), [0.5027245, 0.7226780], atol=5e-8)
-    numbers = {"n_models": 2, "best_n_bins": 2, "n_steps": 2}
-    assert calibrator.fit_history == {**numbers, "converged": True, "warnings": []}
 
 
 @pytest.mark.parametrize(
@@ -246,11 +236,6 @@ def test_scaling_binning_of_saturated_confidences_is_their_accuracy():
     logits = np.tile([50.0, -50.0, -50.0], (10, 1))
     calibrator = build_calibrator("scaling_binning").fit(logits, np.repeat([0, 1], [6, 4]))
     assert calibrator.accuracy == pytest.approx([0.6])
-
-
-def test_edges_of_most_information_of_the_worked_example():
-    edges = best_edges(np.array([-3.0, 1.0, 2.0]))
-    np.testing.assert_allclose(edges, [-0.7714359, 1.4740113], atol=5e-8)
 
 
 def test_representatives_of_imax_do_not_differ_by_rounding():

@@ -5,12 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tests.calibrators.cases import CONFIDENCE, CORRECT, torch_confidence_loss
-from tests.metrics.cases import B
+from tests.calibrators.cases import torch_confidence_loss
 from torch.nn import functional
 
 from calgrid.calibrators._objectives import (
-    PointwiseBinning,
     SoftBinning,
     TopLabelInputs,
     build_objective,
@@ -87,27 +85,6 @@ def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives
         objective(table, beta + step * direction)[0] - objective(table, beta - step * direction)[0]
     ) / (2 * step)
     assert objective(table, beta)[1] @ direction == pytest.approx(slope, rel=1e-5, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "loss"), [("nll", 0.6866905425), ("brier", 0.3855333333), ("mse", 0.3855333333 / 3)]
-)
-def test_the_proper_scores_of_the_worked_example(name, loss):
-    probabilities, labels = B
-    evidence = exact_evidence(np.log(probabilities), labels)
-    assert build(name)(evidence, np.ones(6))[0] == pytest.approx(loss, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("binning", "loss"),
-    [
-        (SoftBinning(delta=0.0), 0.1440570),
-        (SoftBinning(), 0.1430625),
-        (PointwiseBinning(), 0.3598993),
-    ],
-)
-def test_the_soft_binned_losses_of_the_worked_example(binning, loss):
-    assert binning.of_confidence(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
 
 
 def test_softece_has_no_slope_where_all_residuals_vanish():

@@ -50,13 +50,6 @@ def test_centred_isotonic_values_of_the_worked_example(monkeypatch):
     np.testing.assert_allclose(np.interp(CONFIDENCE, *centred), expected, atol=5e-8)
 
 
-def test_venn_abers_intervals_of_the_worked_examples():
-    expected = {0.4: (0, 1 / 2), 0.6: (1 / 3, 3 / 4), 0.7: (1 / 2, 3 / 4), 0.9: (0.6, 1)}
-    for score, both in expected.items():
-        np.testing.assert_allclose(interval(CONFIDENCE, CORRECT, score), both, atol=1e-12)
-    np.testing.assert_allclose(interval(MIRRORED, MIRRORED_HITS, 0.5), (1 / 3, 2 / 3), atol=1e-12)
-
-
 def test_venn_abers_intervals_are_two_isotonic_regressions_with_the_sample_added():
     generator = np.random.default_rng(0)
     for _ in range(60):
@@ -75,11 +68,6 @@ def test_one_vs_all_venn_abers_probabilities_and_width_of_the_worked_example():
         calibrator.predict_proba(row), [[0.6603774, 0.1981132, 0.1415094]], atol=5e-8
     )
     np.testing.assert_allclose(calibrator.width(row), [0.5], atol=1e-12)
-
-
-def test_venn_abers_width_falls_with_the_number_of_validation_samples(make):
-    few, many = (make(size).fit("ivap_ova").fit_history["mean_width"] for size in (100, 3000))
-    assert 0.0 < many < few / 3 < 1.0
 
 
 def test_beta_coefficients_and_probabilities_of_the_worked_examples():

@@ -148,15 +148,6 @@ def test_temperature_scaling_with_an_objective_is_another_calibrator():
         build_calibrator("ts", sigma=0.05)
 
 
-def test_objectives_with_one_minimiser_give_one_temperature(problem):
-    def temperature(**options):
-        return fit(problem.logits, problem.labels, **options)["temperature"]
-
-    assert temperature(objective="mse") == pytest.approx(temperature(objective="brier"), rel=1e-6)
-    assert temperature(objective="ls", alpha=0.0) == pytest.approx(temperature(), rel=1e-4)
-    assert temperature(objective="ls", alpha=0.2) > temperature()
-
-
 @pytest.mark.parametrize("logits", [np.ones((4, 3)), np.array([[1e4, -np.inf, -np.inf]] * 4)])
 @pytest.mark.parametrize("objective", ["nll", *OTHERS])
 def test_a_flat_objective_changes_nothing(objective, logits):
@@ -187,12 +178,6 @@ def test_the_first_of_equal_errors_wins():
 
 
 # ts_mix
-
-
-def test_smoothing_by_hand():
-    # softmax (3/4, 1/4) and epsilon 1 / (4 + 1)
-    calibrator = build_calibrator("ts_mix").fit(*PAIR)
-    np.testing.assert_allclose(calibrator.predict_proba([[2.0, 0.0]]), [[0.7, 0.3]])
 
 
 def test_smoothing_bounds_the_loss(problem, held_out):
