@@ -14,7 +14,7 @@ from tests.datasets.archives import expect, write_tar
 
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import each_member, unpickle_arrays
-from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import draw_val
 from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.errors import DataError
 

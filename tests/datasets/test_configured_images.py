@@ -20,7 +20,7 @@ from tests.datasets.pictures import (
 )
 
 from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
-from calgrid.datasets._splits import stratified_order
+from calgrid.datasets.base import stratified_order
 from calgrid.datasets.encoded import decode
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.study.datasets import DatasetCatalog

@@ -5,7 +5,7 @@ import pytest
 from tests.datasets.archives import write_files
 from tests.datasets.pictures import draw, encoded, prepared, sizes, write_parquet
 
-from calgrid.datasets._splits import draw_groups, stratified_order
+from calgrid.datasets.base import draw_groups, stratified_order
 from calgrid.errors import ConfigError
 from calgrid.study.datasets import DatasetCatalog
 

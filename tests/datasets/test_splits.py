@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from calgrid.datasets import ImageSplit
-from calgrid.datasets._splits import deal_rows, stratified_order
+from calgrid.datasets.base import deal_rows, stratified_order
 from calgrid.datasets.digits import Digits
 from calgrid.errors import DataError
 

@@ -14,7 +14,7 @@ from tests.mistakes import cases
 from calgrid.components import registry
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import each_member, open_archive
-from calgrid.datasets._splits import draw_val
+from calgrid.datasets.base import draw_val
 from calgrid.datasets.tiny_imagenet import TinyImagenet
 from calgrid.errors import ConfigError, DataError
 from calgrid.plan.plan import Plan

@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses import build_loss
-from calgrid.losses._history import PerSample
+from calgrid.losses.base import PerSample
 
 IDS = list(registry.descriptions("loss"))
 N, C, D = 12, 5, 7

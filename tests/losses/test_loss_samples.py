@@ -13,8 +13,8 @@ from tests.losses.cases import GivenGate, batch_with_features
 
 from calgrid.errors import DataError
 from calgrid.losses import build_loss
-from calgrid.losses._history import PerSample
 from calgrid.losses._samples import auroc, pearson, spearman
+from calgrid.losses.base import PerSample
 
 values = st.lists(st.integers(-3, 3), min_size=2, max_size=40)
 

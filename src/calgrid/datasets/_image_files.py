@@ -2,7 +2,7 @@
 
 Splits. ``test`` and ``val`` have their own files, or ``test_size`` rows and then ``val_size`` rows
 are drawn from the training rows by ``split_seed``: ``stratified`` by class (see
-:func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the first rows of NumPy's
+:func:`calgrid.datasets.base.stratified_order`), or ``shuffled``, the first rows of NumPy's
 legacy shuffle, as in the CIFAR splits of focal_calibration. Images of one of the ``groups`` are
 drawn together, and are in one split only. ``subset`` keeps the first rows of a
 stratified order of the remaining training rows, so that subsets are nested.
@@ -23,8 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
-from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
-from calgrid.datasets.base import Dataset, Draw, ImageSplit, chunked, scratch_array
+from calgrid.datasets.base import (
+    Dataset,
+    Draw,
+    ImageSplit,
+    chunked,
+    draw_groups,
+    draw_val,
+    scratch_array,
+    stratified_order,
+)
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, counted, decode, is_large
 from calgrid.errors import DataError, row_at, visible
 from calgrid.parallel import in_threads

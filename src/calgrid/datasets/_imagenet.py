@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from calgrid.components.options import Options
 from calgrid.datasets._archives import Archive
-from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit, draw_val
 from calgrid.datasets.encoded import SUFFIXES, Encoded, EncodedImages, Interpolation, Scaling
 from calgrid.errors import DataError
 

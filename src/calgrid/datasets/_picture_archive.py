@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from calgrid.components.options import Options
 from calgrid.datasets._archives import each_member
-from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
+from calgrid.datasets.base import Dataset, ImageSplit, draw_val, scratch_array
 from calgrid.datasets.downloads import download
 from calgrid.datasets.encoded import counted, decode
 from calgrid.errors import DataError

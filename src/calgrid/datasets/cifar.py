@@ -25,8 +25,7 @@ import numpy as np
 from calgrid.components.options import Options
 from calgrid.components.registry import register
 from calgrid.datasets._archives import each_member, unpickle_arrays
-from calgrid.datasets._splits import Labelled, split_published
-from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit, Labelled, split_published
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
@@ -76,14 +75,6 @@ class Cifar(Dataset):
         images, labels = zip(*batches[:-1], strict=True)
         train = np.concatenate(images), np.concatenate(labels)
         return split_published(train, batches[-1], self.drawn_val, archive)
-
-    def _archive(self, data_root: Path | None, folder: str) -> Path:
-        """Archive or unpacked folder below data_root; the downloaded archive without either."""
-        file = self.registered["files"][0]
-        path = Path(data_root or "", file["name"])
-        if data_root is not None and path.is_file() and tarfile.is_tarfile(path):
-            return path
-        return unpacked_or_download(file, data_root, folder)
 
     def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)

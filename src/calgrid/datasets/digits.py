@@ -14,8 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components.registry import register
-from calgrid.datasets._splits import deal_rows, draw_val, stratified_order
-from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
+from calgrid.datasets.base import (
+    Dataset,
+    ImageSplit,
+    deal_rows,
+    draw_val,
+    grey_to_rgb,
+    stratified_order,
+)
 
 SPLIT_SEED = 1
 #: the source counts the set pixels of 4x4 blocks: 0 to 16

@@ -16,8 +16,7 @@ import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._imagenet import SIZE, TRAINED
-from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import ImageSplit
+from calgrid.datasets.base import ImageSplit, draw_val
 from calgrid.datasets.downloads import PublishedFile, published
 from calgrid.datasets.imagenet import ARCHIVES, Imagenet, unpacked
 from calgrid.errors import DataError

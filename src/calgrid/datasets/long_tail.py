@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from calgrid.components.options import Options
 from calgrid.components.registry import register
-from calgrid.datasets._splits import draw_val
-from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit, draw_val
 from calgrid.datasets.cifar import Cifar10, Cifar100
 from calgrid.datasets.digits import Digits
 

@@ -15,8 +15,7 @@ import scipy.io
 from scipy.io.matlab import MatReadError
 
 from calgrid.components.registry import register
-from calgrid.datasets._splits import Labelled, split_published
-from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.base import Dataset, ImageSplit, Labelled, split_published
 from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 

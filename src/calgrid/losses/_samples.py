@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
-from calgrid.losses._history import PerSample
+from calgrid.losses.base import PerSample
 
 Floats = NDArray[np.float64]
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from calgrid.components.registry import register
 from calgrid.errors import DataError
-from calgrid.losses._history import PerSample
-from calgrid.losses.base import Loss, LossTerms, cross_entropy, entropy
+from calgrid.losses.base import Loss, LossTerms, PerSample, cross_entropy, entropy
 
 
 @register(
