@@ -72,7 +72,7 @@ CALIBRATE_RUN = """
 import json, sys
 from pathlib import Path
 from calgrid.jobs.calibrate import run
-from calgrid.storage.call import Call
+from calgrid.storage.publish import Call
 spec, predicted, out, threads = sys.argv[1:]
 reads = (Path(predicted, "predict.json"),)
 run(Call(json.loads(Path(spec).read_text()), Path(out), reads, threads=int(threads)))

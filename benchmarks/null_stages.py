@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ def main() -> int:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
         return calgrid()
-    from calgrid.storage.publish import make_result  # noqa: PLC0415
+    from calgrid.storage.inputs import listing  # noqa: PLC0415
+    from calgrid.storage.publish import Call, make_result  # noqa: PLC0415
     from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
 
     template, out = Path(os.environ[TEMPLATE_VARIABLE]), Path(option("--out"))
@@ -50,16 +51,11 @@ def main() -> int:
         fill(template, spec, folder)
         return read_record(folder / record)
 
-    make_result(out, record, spec["fingerprint"], list(outputs), produce, inputs=inputs(reads))
-    return 0
-
-
-def inputs(reads: Iterable[str]) -> Any:
-    """Results above the stage, as its plan names them; no files and code."""
-    from calgrid.storage.inputs import Inputs, listing  # noqa: PLC0415
-
+    # results above the stage, as its plan names them; no files and code
     folders = [Path(path).parent for path in reads]
-    return Inputs({folder: listing(folder) for folder in folders})
+    results = {folder: listing(folder) for folder in folders}
+    make_result(Call(spec, out), record, list(outputs), produce, results)
+    return 0
 
 
 def option(name: str) -> str:

@@ -12,9 +12,9 @@ from tests.workflow.dag import finished_grid
 
 from calgrid.components import plugins
 from calgrid.plan.plan import Plan
-from calgrid.storage.inputs import Inputs, listing
+from calgrid.storage.inputs import listing
 from calgrid.storage.layout import MADE_FROM
-from calgrid.storage.publish import replace_files
+from calgrid.storage.publish import Call, replace_files
 from calgrid.study.study import Study
 
 HOME = Path(__file__).parents[1]
@@ -36,8 +36,8 @@ def later_stages(study):
             path.write_text("[]")
             return {}
 
-        inputs = Inputs(results={study: listing(study, MADE_FROM[stage])})
-        replace_files(study / f".calgrid/{stage}-{'e' * 10}.json", [output], produce, inputs)
+        call = Call({}, study / f".calgrid/{stage}-{'e' * 10}.json")
+        replace_files(call, [output], produce, {study: listing(study, MADE_FROM[stage])})
 
 
 def pytest_ignore_collect(collection_path, config):

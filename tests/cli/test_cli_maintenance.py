@@ -13,9 +13,9 @@ from tests.conftest import HOME, flip, later_stages
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
 from calgrid.plan.plan import Plan
-from calgrid.storage.inputs import Inputs, listing
+from calgrid.storage.inputs import listing
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.publish import make_result, replace_files
+from calgrid.storage.publish import Call, make_result, replace_files
 from calgrid.storage.records import MODEL, read_record, write_record
 from calgrid.study.study import Study
 
@@ -40,10 +40,15 @@ def once(tmp_path_factory):
     return folder / "results"
 
 
+def make(folder, record, fingerprint, outputs, results=(), **given):
+    call = Call({"fingerprint": fingerprint}, folder, **given)
+    make_result(call, record, outputs, writing(*outputs), dict(results))
+
+
 def finished(root):
     training(root, "a" * 16)
     folder = root / RUN / f"calibrate-{'b' * 10}"
-    make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], writing("metrics.parquet"))
+    make(folder, "calibrate.json", "b" * 16, ["metrics.parquet"])
     folders = [f"results/{RUN}/train-{'a' * 10}", str(folder)]
     configuration = {"study": "small", "results": "results"}
     manifest = {"folders": folders, "runs": [], "configuration": configuration}
@@ -55,14 +60,14 @@ def finished(root):
         return {}
 
     record = root / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
-    replace_files(record, ["manifest.json", "metrics.parquet"], produce)
+    replace_files(Call({}, record), ["manifest.json", "metrics.parquet"], produce, {})
     later_stages(root / "small")
 
 
 def training(root, fingerprint):
     folder = root / RUN / f"train-{fingerprint[:10]}"
     outputs = [MODEL, "history.parquet"]
-    make_result(folder, "train.json", fingerprint, outputs, writing(*outputs))
+    make(folder, "train.json", fingerprint, outputs)
     return folder
 
 
@@ -136,17 +141,17 @@ class TestChain:
         """A calibration of the study that was made from a prediction and a file."""
         (results / "labels.csv").write_text("labels")
         predicted = results / RUN / f"predict-{'e' * 10}"
-        make_result(predicted, "predict.json", "e" * 16, ["logits"], writing("logits"))
+        make(predicted, "predict.json", "e" * 16, ["logits"])
         folder = results / RUN / f"calibrate-{'b' * 10}"
         digest = hashlib.sha256(b"labels").hexdigest()
-        read = Inputs({predicted: listing(predicted)}, {"results/labels.csv": digest}, root=".")
-        write = writing("metrics.parquet")
-        make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], write, inputs=read)
+        given = {"files": {"results/labels.csv": digest}, "root": "."}
+        read = {predicted: listing(predicted)}
+        make(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], read, **given)
         return predicted
 
     def test_another_result_above_and_another_file(self, calibrated, results, capsys):
         shutil.rmtree(calibrated)
-        make_result(calibrated, "predict.json", "e" * 16, ["other"], writing("other"))
+        make(calibrated, "predict.json", "e" * 16, ["other"])
         (results / "labels.csv").write_text("corrected")
         assert main(["verify", "results/small", "--delete"]) == 2
         said = capsys.readouterr()
@@ -309,7 +314,7 @@ def test_tables_of_other_metrics_than_are_there_now_are_not_packed(results, caps
         (work / "metrics.parquet").write_text("other metrics")
         return {}
 
-    replace_files(record, ["manifest.json", "metrics.parquet"], produce)
+    replace_files(Call({}, record), ["manifest.json", "metrics.parquet"], produce, {})
     assert pack() == 2
     said = capsys.readouterr().err
     assert "'tables' was made from other files of the study than are there now" in said
@@ -330,7 +335,7 @@ def test_folders_of_this_machine_are_not_packed(results):
         return {}
 
     record.unlink()
-    replace_files(record, ["manifest.json"], produce)
+    replace_files(Call({}, record), ["manifest.json"], produce, {})
     later_stages(results / "small")
     assert pack() == 0
     zipfile.ZipFile("bank.zip").extractall("archive")

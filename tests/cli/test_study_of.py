@@ -10,7 +10,7 @@ import yaml
 from tests.cli.conftest import overconfident, write
 
 from calgrid.cli import main
-from calgrid.storage.call import Call, write_part
+from calgrid.storage.publish import Call, write_part
 from calgrid.storage.records import read_record
 
 ORIGIN = ("--creator", "A", "--licence", "CC0-1.0")

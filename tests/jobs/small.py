@@ -9,9 +9,8 @@ from calgrid.jobs import calibrate as calibrate_job
 from calgrid.jobs import import_logits, published
 from calgrid.jobs import predict as predict_job
 from calgrid.jobs import train as train_job
-from calgrid.storage.call import Call
-from calgrid.storage.inputs import NOTHING
 from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.publish import Call
 from calgrid.storage.records import PREDICT, write_record
 
 HOME = Path(__file__).parents[2]
@@ -59,8 +58,8 @@ def train(spec, data, out, first_stage=None):
     return train_job.run(Call(spec, out, (data / MANIFEST, *models), device="cpu"))
 
 
-def take_weights(spec, data, out, root=Path(), given=NOTHING):
-    return published.run(Call(spec, out, (data / MANIFEST,), given, root))
+def take_weights(spec, data, out, root=""):
+    return published.run(Call(spec, out, (data / MANIFEST,), root=str(root)))
 
 
 def predict(spec, model, data, out, shifts=()):

@@ -17,7 +17,7 @@ from calgrid.jobs.aggregate import _collect_costs
 from calgrid.jobs.aggregate import run as aggregate
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
-from calgrid.storage.call import Call
+from calgrid.storage.publish import Call
 from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.schema import (
     METRIC_COLUMNS,
@@ -362,7 +362,7 @@ import re, sys
 from pathlib import Path
 from calgrid.jobs.aggregate import run
 from calgrid.storage.atomic import read_json
-from calgrid.storage.call import Call
+from calgrid.storage.publish import Call
 
 def peak_mb():
     status = Path("/proc/self/status").read_text()

@@ -14,8 +14,8 @@ from calgrid.jobs.ensemble import mean_prediction
 from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.metrics.table import OOD_NETWORK
 from calgrid.plan.plan import Plan
-from calgrid.storage.call import Call
 from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.publish import Call
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, write_record
 from calgrid.storage.tables import read_frame
 from calgrid.study.runs import ensemble_name

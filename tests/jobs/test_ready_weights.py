@@ -5,6 +5,7 @@ nothing is trained.
 import hashlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,13 +24,14 @@ from calgrid.backbones.small_images import SmallImageDenseNet
 from calgrid.backbones.weights import load_state, read_state
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.jobs import published
 from calgrid.jobs.aggregate import _costs
 from calgrid.plan.plan import Plan
 from calgrid.report.provenance import _origin
-from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.layout import RunKey
+from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import read_logits
+from calgrid.storage.publish import Call
 from calgrid.storage.tables import read_frame
 from calgrid.study.slow_checks import check_weights
 from calgrid.study.study import Study
@@ -60,9 +62,9 @@ def network(tmp_path, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def no_folder(monkeypatch):
+def no_folder(tmp_path):
     """Data sets of these tests are in no folder."""
-    monkeypatch.setattr(Prepared, "digest", "0123")
+    (tmp_path / MANIFEST).write_text("{}")
 
 
 @pytest.fixture
@@ -139,7 +141,7 @@ def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(
     data = prepared()
     run = take(data)
     logits = tmp_path / "predict"
-    predict(plan.predict(KEY).spec, run / "model.safetensors", run, logits)
+    predict(plan.predict(KEY).spec, run / "model.safetensors", tmp_path, logits)
     for name, split in data.splits.items():
         images = (torch.tensor(split.images).float() / 255 - 0.5) / 0.25
         stored = read_logits(logits / f"logits/last/{name}.parquet")
@@ -243,7 +245,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
         "verified_by": "the checksum of its first use here; none is published",
     }
     out = tmp_path / "predict"
-    predict(plan.predict(CIFAR).spec, run / "model.safetensors", run, out)
+    predict(plan.predict(CIFAR).spec, run / "model.safetensors", tmp_path, out)
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
@@ -328,7 +330,7 @@ def test_a_run_with_the_weights_of_a_file_gives_the_logits_of_their_network(
     digest = hashlib.sha256((tmp_path / "ce-1.pth").read_bytes()).hexdigest()
     assert record["weights"]["sha256"] == digest
     assert _origin(record) == "your own weights, ce-1.pth"
-    predict(plan.predict(OWN).spec, run / "model.safetensors", run, out)
+    predict(plan.predict(OWN).spec, run / "model.safetensors", tmp_path, out)
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, network(images).detach().numpy(), rtol=1e-4, atol=1e-4)
@@ -370,8 +372,8 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
 
     def take(plan):
         job = plan.train(OWN)
-        given = Call.planned(plan.file(), "train", Path(job.folder)).given
-        take_weights(job.spec, tmp_path, tmp_path / "run", tmp_path, given)
+        call = Call.planned(plan.file(), "train", Path(job.folder))
+        published.run(replace(call, out=tmp_path / "run", reads=(tmp_path / MANIFEST,)))
 
     path = tmp_path / "net.pt"
     torch.save(network.state_dict(), path)

@@ -8,8 +8,8 @@ import numpy as np
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.predict import KeptFile
 from calgrid.jobs.scoring import Chunk, Scorer, ScoringJob, score_chunk
-from calgrid.storage.inputs import NOTHING
 from calgrid.storage.logits import Logits
+from calgrid.storage.publish import Call
 from calgrid.training.val_rows import CHOICE, FIT
 
 ENTRY = {
@@ -70,7 +70,7 @@ def test_a_fit_is_taken_only_where_each_input_is_the_same(tmp_path, monkeypatch)
         return build_calibrator("ts").fit(rows.logits, rows.label)
 
     monkeypatch.setattr(Scorer, "_fit", fit)
-    job = ScoringJob(SPEC, tmp_path, tmp_path / "fits", tmp_path, "", NOTHING)
+    job = ScoringJob(Call(SPEC, tmp_path / "calibrate"), tmp_path, tmp_path, "")
     for name in [*FITS, *FITS]:
         val, train, head, entry, seed = FITS[name]
         scorer = Scorer(job, CHUNK)
@@ -84,11 +84,12 @@ def test_a_result_of_an_interrupted_attempt_is_taken_only_of_the_same_job(tmp_pa
     monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
     monkeypatch.setattr(Scorer, "score", lambda scorer, number: scored.append(number) or [])
     spec = {**SPEC, "calibrators": [ENTRY, ENTRY], "families": ["a", "b"]}
-    one = ScoringJob(spec, tmp_path, tmp_path, tmp_path, "inputs", NOTHING)
+    call = Call(spec, tmp_path / "calibrate")
+    one = ScoringJob(call, tmp_path, tmp_path, "inputs")
     jobs = [
         (one, CHUNK),
         (replace(one, inputs="others"), CHUNK),
-        (replace(one, spec={**spec, "statistics": {"bins": 14}}), CHUNK),
+        (replace(one, call=replace(call, spec={**spec, "statistics": {"bins": 14}})), CHUNK),
         (one, CHUNK._replace(calibrators=(1,))),
         (one, CHUNK._replace(family=1)),
         (one, CHUNK._replace(group=1)),

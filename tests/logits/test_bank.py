@@ -25,10 +25,9 @@ from calgrid.jobs import aggregate
 from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.logits.bank import opened
 from calgrid.plan.plan import Plan
-from calgrid.storage.call import Call
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
-from calgrid.storage.publish import replace_files
+from calgrid.storage.publish import Call, replace_files
 from calgrid.storage.records import PREDICT, digest_of, write_record
 from calgrid.study.slow_checks import check_external, rows_of_banks
 from calgrid.study.study import Study
@@ -81,7 +80,7 @@ def run_study(home, name, external, numbers=True):
     if numbers:
         aggregate.run(Call(plan.manifest(), record))
     else:
-        replace_files(record, ["manifest.json"], produce)
+        replace_files(Call({}, record), ["manifest.json"], produce, {})
     later_stages(Path(plan.study.layout.file("")))
     return plan
 

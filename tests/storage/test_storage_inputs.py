@@ -8,8 +8,8 @@ import pytest
 
 from calgrid.components import copies, fingerprint, plugins
 from calgrid.errors import ConfigError, StateError
-from calgrid.storage.inputs import COMPARED, NOTHING, Inputs, inputs_now, listing, record_content
-from calgrid.storage.publish import make_result, replace_files
+from calgrid.storage.inputs import COMPARED, inputs_now, listing, record_content
+from calgrid.storage.publish import Call, make_result, replace_files
 from calgrid.storage.records import Record, write_record
 
 ABOVE, BELOW = "predict-aaaaaaaaaa", "calibrate-bbbbbbbbbb"
@@ -19,7 +19,11 @@ def sha256(content):
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def make(folder, content, inputs=NOTHING):
+def call(out, fingerprint="b", **given):
+    return Call({"fingerprint": fingerprint}, out, **given)
+
+
+def make(folder, content, results=(), **given):
     """Make a result with one file; returns whether there was something to do."""
 
     def produce(work):
@@ -27,7 +31,8 @@ def make(folder, content, inputs=NOTHING):
         return {}
 
     job, _, id = folder.name.partition("-")
-    return make_result(folder, f"{job}.json", id, ["file"], produce, inputs=inputs)
+    results = dict(results)
+    return make_result(call(folder, id, **given), f"{job}.json", ["file"], produce, results)
 
 
 def never(_):
@@ -43,11 +48,12 @@ def above(tmp_path):
 
 @pytest.fixture
 def inputs(above, tmp_path):
-    """Inputs of a result from one result above it and one file."""
+    """Inputs of a result from one result above it and one file, as :func:`make` takes them."""
     (tmp_path / "labels.csv").write_text("labels")
     files = {str(tmp_path / "labels.csv"): sha256("labels")}
     read = {above: {"file": sha256("logits")}}
-    return Inputs(read, files, {"calgrid.errors": "e"}, root=str(tmp_path))
+    code = {"calgrid.errors": "e"}
+    return {"results": read, "files": files, "code": code, "root": str(tmp_path)}
 
 
 @pytest.fixture
@@ -56,7 +62,7 @@ def known_code(monkeypatch):
 
 
 def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_code):
-    make(tmp_path / BELOW, "metrics", inputs)
+    make(tmp_path / BELOW, "metrics", **inputs)
     assert Record.read(tmp_path / BELOW, "calibrate.json").content["inputs"] == {
         "results": {f"../{ABOVE}": {"file": sha256("logits")}},
         "files": {"labels.csv": sha256("labels")},
@@ -67,12 +73,12 @@ def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_c
 
 def test_a_result_of_equal_inputs_is_taken_others_made_again(tmp_path, above, inputs, known_code):
     below = tmp_path / BELOW
-    assert make(below, "metrics", inputs)
-    assert not make(below, "others", inputs)
-    again = Inputs({above: {"file": sha256("other logits")}}, inputs.files)
+    assert make(below, "metrics", **inputs)
+    assert not make(below, "others", **inputs)
+    again = {above: {"file": sha256("other logits")}}
     (above / "predict.json").unlink()
     make(above, "other logits")
-    assert make(below, "others", again)
+    assert make(below, "others", again, files=inputs["files"])
     assert (below / "file").read_text() == "others"
 
 
@@ -85,9 +91,9 @@ def test_resume_state_of_other_inputs_is_not_continued(tmp_path, above):
         raise KeyboardInterrupt
 
     for content in ("a", "a", "b"):
-        read = Inputs({tmp_path / "elsewhere": {"file": content}})
+        read = {tmp_path / "elsewhere": {"file": content}}
         with pytest.raises(KeyboardInterrupt):
-            make_result(below, "calibrate.json", "b", ["file"], stopped, inputs=read)
+            make_result(call(below), "calibrate.json", ["file"], stopped, read)
     assert seen == [False, True, False]
 
 
@@ -104,12 +110,13 @@ class TestWhatChangesAfterPlanning:
                 change()
                 return {}
 
-            folder = tmp_path / BELOW
+            folder, given = tmp_path / BELOW, dict(inputs)
+            results = given.pop("results")
             if request.param == "before":
                 change()
                 produce = never
             with pytest.raises(StateError) as error:
-                make_result(folder, "calibrate.json", "b", ["file"], produce, inputs=inputs)
+                make_result(call(folder, **given), "calibrate.json", ["file"], produce, results)
             assert not folder.exists()
             assert not folder.with_name(f"{folder.name}.partial").exists()
             return str(error.value)
@@ -146,14 +153,15 @@ def test_files_of_a_study_follow_their_inputs(tmp_path, above):
 
         return produce
 
-    read = Inputs({above: {"file": sha256("logits")}})
-    assert replace_files(record, ["table"], write("1"), read)
-    assert not replace_files(record, ["table"], never, read)
+    read = {above: {"file": sha256("logits")}}
+    assert replace_files(call(record), ["table"], write("1"), read)
+    assert not replace_files(call(record), ["table"], never, read)
     (tmp_path / "study/table").write_text("damaged")
-    assert replace_files(record, ["table"], write("1"), read)
+    assert replace_files(call(record), ["table"], write("1"), read)
     (above / "predict.json").unlink()
     make(above, "others")
-    assert replace_files(record, ["table"], write("2"), Inputs({above: {"file": sha256("others")}}))
+    read = {above: {"file": sha256("others")}}
+    assert replace_files(call(record), ["table"], write("2"), read)
     assert (tmp_path / "study/table").read_text() == "2"
     assert listing(tmp_path / "study")["table"] == sha256("2")
 
@@ -168,7 +176,7 @@ def test_of_a_record_that_is_cut_off_or_missing_nothing_is_known(tmp_path):
 
 
 def test_inputs_of_now_are_the_same_others_or_gone(tmp_path, above, inputs, known_code):
-    make(tmp_path / BELOW, "metrics", inputs)
+    make(tmp_path / BELOW, "metrics", **inputs)
     content = Record.read(tmp_path / BELOW, "calibrate.json").content
     logits, labels = sha256("logits"), sha256("labels")
     found = list(inputs_now(content, tmp_path / BELOW, tmp_path))
@@ -226,7 +234,7 @@ class TestPlugins:
 
     def test_a_damaged_copy_is_refused_by_a_job_and_made_again_by_planning(self, plugin, refuses):
         folder = self.published(plugin)
-        given = Inputs(plugins=str(folder))
+        given = call(plugin / "out", plugins=str(folder))
         given.check()
         (folder / "own/tools/inner.py").write_text("Y = 2\n")
         with refuses(StateError, f"The copy of plugins {folder} was changed; run again."):

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import flip
 
 from calgrid.errors import StateError
-from calgrid.storage.publish import FORCED, make_result, replace_files
+from calgrid.storage.publish import FORCED, Call, make_result, replace_files
 from calgrid.storage.records import Record, summary_record
 
 OUTPUTS = ("model", "logits/best/val")
@@ -16,7 +16,7 @@ RECORD = "train.json"
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 
 result, what = Path(sys.argv[1]), sys.argv[2]
 
@@ -31,7 +31,7 @@ def produce(folder):
     (folder / "model").write_text("weights")
     return {}
 
-print(make_result(result, "train.json", "f1", ["model"], produce))
+print(make_result(Call({"fingerprint": "f1"}, result), "train.json", ["model"], produce, {}))
 """
 
 
@@ -56,8 +56,16 @@ def write_all(content="new"):
     return produce
 
 
+def call(out, fingerprint="f1"):
+    return Call({"fingerprint": fingerprint}, out)
+
+
+def replace(record, outputs, produce):
+    return replace_files(call(record), outputs, produce, {})
+
+
 def make(folder, produce=None, outputs=OUTPUTS, **options):
-    return make_result(folder, RECORD, "f1", outputs, produce or write_all(), **options)
+    return make_result(call(folder), RECORD, outputs, produce or write_all(), {}, **options)
 
 
 def write(name, text):
@@ -187,7 +195,7 @@ def test_a_damaged_result_is_computed_again(result, name):
 
 
 def test_a_result_without_its_record_or_with_that_of_another_is_computed_again(result):
-    make_result(result, RECORD, "f2", OUTPUTS, write_all("other"))
+    make_result(call(result, "f2"), RECORD, OUTPUTS, write_all("other"), {})
     assert make(result, write_all("old"))
     (result / RECORD).unlink()
     assert make(result, write_all("new"))
@@ -286,8 +294,8 @@ class TestFilesOfAStudy:
         return produce
 
     def test_a_folder_is_replaced_as_a_whole_and_a_copy_alone_has_no_record(self, study, record):
-        replace_files(record, ["tables"], self.tables("a.csv", "b.csv"))
-        replace_files(record, ["tables"], self.tables("c.csv"))
+        replace(record, ["tables"], self.tables("a.csv", "b.csv"))
+        replace(record, ["tables"], self.tables("c.csv"))
         assert [path.name for path in (study / "tables").iterdir()] == ["c.csv"]
         found = summary_record(study, "tables")
         assert found.content["number"] == 1
@@ -297,22 +305,22 @@ class TestFilesOfAStudy:
         assert summary_record(study, "tables") is None
 
     def test_only_the_record_of_the_last_version_remains(self, record):
-        replace_files(record, ["tables"], self.tables("a.csv"))
+        replace(record, ["tables"], self.tables("a.csv"))
         other = record.with_name("figures-f1.json")
         other.write_text("{}")
         newer = record.with_name("tables-f2.json")
-        replace_files(newer, ["tables"], self.tables("a.csv"))
+        replace(newer, ["tables"], self.tables("a.csv"))
         assert set(record.parent.iterdir()) == {newer, other}
 
     def test_an_error_changes_nothing(self, study, record):
-        replace_files(record, ["tables"], self.tables("a.csv"))
+        replace(record, ["tables"], self.tables("a.csv"))
 
         def fail(folder):
             self.tables("b.csv")(folder)
             raise RuntimeError
 
         with pytest.raises(RuntimeError):
-            replace_files(record.with_name("tables-f2.json"), ["tables"], fail)
+            replace(record.with_name("tables-f2.json"), ["tables"], fail)
         assert [path.name for path in (study / "tables").iterdir()] == ["a.csv"]
         assert summary_record(study, "tables").damaged() == []
 
@@ -324,7 +332,7 @@ class TestFilesOfAStudy:
                 (folder / name).write_text(name)
             return {}
 
-        replace_files(record, ["a", "b"], produce)
+        replace(record, ["a", "b"], produce)
         rename, renamed = "calgrid.storage.publish._rename", []
 
         def killed(source, target):
@@ -335,8 +343,8 @@ class TestFilesOfAStudy:
         with monkeypatch.context() as patched:
             patched.setattr(rename, killed)
             with pytest.raises(KeyboardInterrupt):
-                replace_files(record.with_name("tables-f2.json"), ["a", "b"], produce)
+                replace(record.with_name("tables-f2.json"), ["a", "b"], produce)
         assert summary_record(study, "tables") is None
-        replace_files(record, ["a", "b"], produce)
+        replace(record, ["a", "b"], produce)
         assert summary_record(study, "tables").damaged() == []
         assert not list(record.parent.glob("*.partial"))

@@ -8,8 +8,8 @@ from tests.training.test_trainer import CPU, build, finished, resumed
 
 from calgrid.jobs import train as stage
 from calgrid.jobs.train import write_outputs
-from calgrid.storage.call import Call
 from calgrid.storage.layout import MANIFEST
+from calgrid.storage.publish import Call
 from calgrid.storage.tables import read_frame
 from calgrid.training import trainer
 from calgrid.training.protocol import TrainingProtocol
@@ -102,8 +102,9 @@ class TestStage:
     @pytest.fixture
     def train(self, prepared, tmp_path, monkeypatch):
         monkeypatch.setattr(stage, "open_prepared", lambda _, **_options: prepared)
-        monkeypatch.setattr(type(prepared), "digest", "0123")  # it is in no folder
         data = tmp_path / "data" / MANIFEST
+        data.parent.mkdir()
+        data.write_text("{}")  # the images are in no folder
         return lambda spec: stage.run(Call(spec, tmp_path / "run", (data,), device="cpu"))
 
     def test_publishes_the_file_of_a_method_and_removes_older_ones(

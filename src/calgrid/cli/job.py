@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from calgrid.cli.terminal import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
-from calgrid.storage.call import Call
 from calgrid.storage.layout import MADE_FROM, RunKey
+from calgrid.storage.publish import Call
 from calgrid.storage.records import read_record
 from calgrid.threads import set_threads
 
@@ -42,8 +42,8 @@ def job(options: argparse.Namespace) -> None:
         device=options.device,
         resume_every=options.resume_every,
     )
-    if call.given.plugins:
-        plugins.use_copy(call.given.plugins)
+    if call.plugins:
+        plugins.use_copy(call.plugins)
     spec = call.spec
     if rows := plan["rows"].get(name):
         _check_rows(call.reads[0].parent, rows, RunKey(**spec["key"]))

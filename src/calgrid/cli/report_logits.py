@@ -13,7 +13,7 @@ from calgrid.logits.ranking import usable
 from calgrid.logits.reading import read_head_arrays
 from calgrid.plan.plan import Plan
 from calgrid.progress import log
-from calgrid.storage.call import Call
+from calgrid.storage.publish import Call
 from calgrid.storage.specs import EXTERNAL_READING
 from calgrid.study.home import home
 from calgrid.study.study import Study

@@ -28,7 +28,7 @@ from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.records import Facts, Record, read_record, sha256_of
+from calgrid.storage.records import Facts, Record, read_record
 
 FORMAT = 2
 #: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest
@@ -100,11 +100,6 @@ class Prepared:
                 f"'{self.id}' has no normalisation constants; prepare it for a data set."
             )
         return self.mean, self.std
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the manifest, which lists that of each array; the arrays are not read."""
-        return sha256_of(self.folder / MANIFEST)
 
     def verify(self) -> "Prepared":
         """Read every file, and return the object.

@@ -27,7 +27,6 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
-from calgrid.storage.call import Call
 from calgrid.storage.inputs import listing
 from calgrid.storage.layout import (
     MANIFEST,
@@ -39,7 +38,7 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.manifest import Manifest, ManifestRun
-from calgrid.storage.publish import replace_files
+from calgrid.storage.publish import Call, replace_files
 from calgrid.storage.records import (
     CALIBRATE,
     HISTORY,
@@ -113,7 +112,7 @@ def run(call: Call) -> None:
             continue
         if digest := listing(folder).get(name):
             read[folder] = {name: digest}
-    replace_files(call.out, (*schema.STUDY_FILES, *smart.FILES), produce, call.given.of(read))
+    replace_files(call, (*schema.STUDY_FILES, *smart.FILES), produce, read)
 
 
 def _record(folder: str, name: str) -> Record:

@@ -30,10 +30,9 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
-from calgrid.storage.call import Call
 from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Facts, Record, digest_of
 from calgrid.storage.schema import (
     BINS,
@@ -50,8 +49,6 @@ from calgrid.storage.specs import CalibrateSpec
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = (METRICS, RESAMPLES)
-#: folder of fitted calibrators, in the folder of the run
-FITS = "fits"
 
 
 def run(call: Call) -> bool:
@@ -72,9 +69,7 @@ def run(call: Call) -> bool:
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
-        job = ScoringJob(
-            spec, predicted, call.out.parent / FITS, folder, digest_of(read), call.given
-        )
+        job = ScoringJob(call, predicted, folder, digest_of(read))
         chunks = _score_all(job, logits, call.threads)
         results = sorted(itertools.chain(*(chunk.results for chunk in chunks)))
         rows, fits = defaultdict[str, list[Row]](list), []
@@ -117,13 +112,12 @@ def run(call: Call) -> bool:
         return {**record, "peak_memory_mb": provenance.peak_memory_mb(children)}
 
     return make_result(
-        call.out,
+        call,
         CALIBRATE,
-        spec["fingerprint"],
         OUTPUTS,
         produce,
-        inputs=call.given.of({predicted: read}),
-        optional=[name for name in extras if name not in OUTPUTS],
+        {predicted: read},
+        [name for name in extras if name not in OUTPUTS],
     )
 
 

@@ -7,24 +7,22 @@ from pathlib import Path
 
 from calgrid.datasets import prepare
 from calgrid.storage import provenance
-from calgrid.storage.call import Call
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.publish import make_result
-from calgrid.storage.records import FILES, PREPARE, Facts, Record, sha256_of
+from calgrid.storage.publish import Call, make_result
+from calgrid.storage.records import FILES, PREPARE, Facts, Record
 
 
 def run(call: Call) -> None:
     """Make the prepared images of a job."""
     spec = call.spec
     base = None if spec["base"] is None else Path(spec["base"])
-    results = {} if base is None else {base: {MANIFEST: sha256_of(base / MANIFEST)}}
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
         prepare(
             spec["image_set"],
             folder,
-            call.root,
+            Path(call.root),
             base,
             spec["configured"],
             call.threads,
@@ -33,5 +31,4 @@ def run(call: Call) -> None:
         facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
         return provenance.job_record(facts, begin, "numpy", "scikit-learn", "Pillow")
 
-    inputs = call.given.of(results)
-    make_result(call.out, PREPARE, spec["fingerprint"], [MANIFEST], produce, inputs=inputs)
+    make_result(call, PREPARE, [MANIFEST], produce, call.digests())

@@ -13,9 +13,7 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
-from calgrid.storage.call import Call
-from calgrid.storage.layout import MANIFEST
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import TRAIN, Facts
 from calgrid.storage.specs import TrainSpec
 from calgrid.training import distributed, environment
@@ -51,7 +49,7 @@ def run(call: Call) -> None:
 
     See :func:`calgrid.jobs.train.train`.
     """
-    spec, given, data = call.spec, call.given, call.reads[0].parent
+    spec, data = call.spec, call.reads[0].parent
     with distributed.joined(spec["protocol"]["gpus"]) as process:
         where = environment.choose_device(call.device)
         if where.type == "cuda":
@@ -64,7 +62,7 @@ def run(call: Call) -> None:
         def build(folder: Path) -> Trainer:
             kind = distributed.DistributedTrainer
             trainer = build_trainer(spec, images, None, where, folder, call.resume_every, kind)
-            given.check()  # of what is imported now, before a state of it is stored
+            call.check()  # of what is imported now, before a state of it is stored
             return trainer
 
         def produce(folder: Path) -> Facts:
@@ -76,16 +74,7 @@ def run(call: Call) -> None:
             return write_outputs(folder, spec, trainer, position, where)
 
         if process == 0:
-            inputs = given.of({data: {MANIFEST: prepared.digest}})
-            if not make_result(
-                call.out,
-                TRAIN,
-                spec["fingerprint"],
-                OUTPUTS,
-                produce,
-                inputs=inputs,
-                optional=[SAMPLES],
-            ):
+            if not make_result(call, TRAIN, OUTPUTS, produce, call.digests(), [SAMPLES]):
                 distributed.from_first(None)
         elif (folder := distributed.from_first()) is not None:
             # the first process says all of it

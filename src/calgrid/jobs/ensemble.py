@@ -14,10 +14,9 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.call import Call
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import PREDICT, Facts, Record
 from calgrid.storage.specs import EnsembleSpec
 from calgrid.training.val_rows import FIT, rows_by_purpose
@@ -47,7 +46,6 @@ def run(call: Call) -> None:
     read = {}
     for record in records:
         read[record.root] = {name: record.sha256(name) for name in names}
-    inputs = call.given.of(read)
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
@@ -64,7 +62,7 @@ def run(call: Call) -> None:
                 write_logits(folder / logits_file(checkpoint, name), pooled)
         return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
-    make_result(call.out, PREDICT, spec["fingerprint"], names, produce, inputs=inputs)
+    make_result(call, PREDICT, names, produce, read)
 
 
 def _prediction(spec: EnsembleSpec, folder: Path, checkpoint: str, member: Any) -> Prediction:

@@ -9,7 +9,6 @@ from calgrid.logits.reading import read_head_arrays
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
-from calgrid.storage.call import Call
 from calgrid.storage.layout import (
     EXTERNAL_CHECKPOINT,
     RunKey,
@@ -18,7 +17,7 @@ from calgrid.storage.layout import (
     logits_files,
 )
 from calgrid.storage.logits import read_logits, write_logits
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import PREDICT, Facts
 from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
 
@@ -65,13 +64,12 @@ def run(call: Call) -> bool:
         return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
     return make_result(
-        call.out,
+        call,
         PREDICT,
-        spec["fingerprint"],
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
-        inputs=call.given,
-        optional=[head_file(EXTERNAL_CHECKPOINT)],
+        {},
+        [head_file(EXTERNAL_CHECKPOINT)],
     )
 
 
@@ -96,6 +94,4 @@ def _take_from_bank(call: Call) -> bool:
             facts = {"spec": dict(spec), "origin": dict(bank.origin)}
         return provenance.job_record(facts, begin, "numpy")
 
-    return make_result(
-        call.out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=call.given
-    )
+    return make_result(call, PREDICT, list(run.files), produce, {})

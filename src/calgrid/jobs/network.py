@@ -1,8 +1,7 @@
-"""Networks of runs: images, record, digest."""
+"""Networks of runs: images, record."""
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from calgrid.backbones.catalogue import check_image_size
 from calgrid.components.registry import load
 from calgrid.datasets import Prepared
 from calgrid.storage import specs
-from calgrid.storage.records import TRAIN, Facts, sha256_of, verified
+from calgrid.storage.records import Facts
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.protocol import Protocol, TrainingProtocol
@@ -67,11 +66,6 @@ def read_images(model: Network, images: DeviceImages) -> None:
     for module in model.modules():
         if isinstance(module, ImageStatistics):
             module.read(batch.images for batch in images.batches(READ_AT_ONCE))
-
-
-def model_digest(model: Path) -> str:
-    """SHA-256 of a model, which is verified if there is a record beside it."""
-    return sha256_of(verified(model.parent, TRAIN, model.name, "model"))
 
 
 def model_description(spec: specs.TrainSpec) -> Facts:

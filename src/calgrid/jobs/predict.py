@@ -22,17 +22,15 @@ from calgrid.backbones.base import Network
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.prepared import Condition
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.network import model_digest, with_test_constants
+from calgrid.jobs.network import with_test_constants
 from calgrid.parallel import ahead
 from calgrid.procedures.network import tested_networks
 from calgrid.progress import Progress
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
-from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.inputs import Inputs
+from calgrid.storage.inputs import Results
 from calgrid.storage.layout import (
-    MANIFEST,
     OOD_PREFIX,
     SPLITS,
     TRAIN_SPLIT,
@@ -42,11 +40,10 @@ from calgrid.storage.layout import (
     logits_files,
 )
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
-from calgrid.storage.publish import KEPT_SECONDS, make_result
+from calgrid.storage.publish import KEPT_SECONDS, Call, make_result
 from calgrid.storage.records import (
     FILES,
     INPUTS,
-    MODEL,
     PREDICT,
     Facts,
     Record,
@@ -87,18 +84,16 @@ def run(call: Call) -> bool:
     model, data, *images = call.reads
     shifts = dict(zip(spec["shifts"], [path.parent for path in images], strict=True))
     where = environment.choose_device(call.device)
-    read = {"model": model_digest(model)}
+    results = call.digests()
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     protocol = read_protocol(trained["protocol"])
     environment.prepare(where, call.threads, protocol.deterministic)
     prepared = open_prepared(data.parent, fingerprint=trained.get("data"), threads=call.threads)
     shifted = {name: open_prepared(folder, threads=call.threads) for name, folder in shifts.items()}
-    read["data"] = prepared.digest
-    read |= {name: images.digest for name, images in shifted.items()}
-    results = {model.parent: {MODEL: read["model"]}, data.parent: {MANIFEST: prepared.digest}}
-    results |= {folder: {MANIFEST: read[name]} for name, folder in shifts.items()}
-    inputs = call.given.of(results)
+    read = {}
+    for name, path in zip(("model", "data", *shifts), call.reads, strict=True):
+        read[name] = results[path.parent][path.name]
     checkpoints = spec["checkpoints"]
     clock = environment.clock(where)
 
@@ -106,25 +101,24 @@ def run(call: Call) -> bool:
         begin = clock()
         for images in (prepared, *shifted.values()):
             images.verify()
-        taken = _take_files(spec, call.out, folder, inputs, shifts)
+        taken = _take_files(call, folder, results, shifts)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
         total = len(logits_files(checkpoints, _beside_splits(spec, shifts)))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
-                call.given.check()  # of what is imported now, before blocks of it are stored
+                call.check()  # of what is imported now, before blocks of it are stored
                 exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
                 for _ in exporter.write(folder, checkpoint, shifted, read, taken):
                     progress.advance()
         return environment.run_record(spec, clock() - begin, where)
 
     return make_result(
-        call.out,
+        call,
         PREDICT,
-        spec["fingerprint"],
         logits_files(checkpoints, _beside_splits(spec, shifts)),
         produce,
-        inputs=inputs,
-        optional=[head_file(checkpoint) for checkpoint in checkpoints],
+        results,
+        [head_file(checkpoint) for checkpoint in checkpoints],
     )
 
 
@@ -134,16 +128,14 @@ def _beside_splits(spec: PredictSpec, shifts: Iterable[str]) -> list[str]:
     return [*trained, *shifts]
 
 
-def _take_files(
-    spec: PredictSpec, out: Path, folder: Path, inputs: Inputs, shifts: Mapping[str, Path]
-) -> set[str]:
+def _take_files(call: Call, folder: Path, results: Results, shifts: Mapping[str, Path]) -> set[str]:
     """Link files with the same fingerprints and inputs from predictions of the run with other shift
     families.
 
     So one more shift family costs only itself. Returns the paths of these files below ``folder``.
     """
-    taken = set()
-    ours = inputs.recorded(out)["results"]
+    taken, spec, out = set(), call.spec, call.out
+    ours = call.inputs(out, results)["results"]
     images = {name: os.path.relpath(place, out) for name, place in shifts.items()}
     for other in sorted(out.parent.glob("predict-*/")):
         try:

@@ -6,14 +6,13 @@ import pandas as pd
 
 from calgrid.components.registry import load
 from calgrid.datasets import open_prepared
-from calgrid.jobs.network import model_digest, with_test_constants
+from calgrid.jobs.network import with_test_constants
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
-from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE
-from calgrid.storage.publish import make_result
-from calgrid.storage.records import MODEL, PROBE, Facts
+from calgrid.storage.layout import PROBE_TABLE
+from calgrid.storage.publish import Call, make_result
+from calgrid.storage.records import PROBE, Facts
 from calgrid.storage.specs import ProbeSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
@@ -29,12 +28,11 @@ def run(call: Call) -> None:
     spec: ProbeSpec = call.spec
     model, data = call.reads[0], call.reads[1].parent
     where = environment.choose_device(call.device)
-    digest = model_digest(model)
+    results = call.digests()
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     environment.prepare(where, call.threads, trained["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=call.threads)
-    inputs = call.given.of({model.parent: {MODEL: digest}, data: {MANIFEST: prepared.digest}})
     chosen = spec["probe"]
     measurement = load("probe", chosen["id"])(**chosen["options"])
     clock = environment.clock(where)
@@ -68,4 +66,4 @@ def run(call: Call) -> None:
         write_frame(folder / PROBE_TABLE, pd.concat(parts, ignore_index=True), footer)
         return environment.run_record(spec, clock() - begin, where)
 
-    make_result(call.out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)
+    make_result(call, PROBE, [PROBE_TABLE], produce, results)

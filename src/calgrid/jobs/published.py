@@ -20,10 +20,8 @@ from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
-from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import save_checkpoint
-from calgrid.storage.layout import MANIFEST
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
 from calgrid.storage.sources import record
 from calgrid.storage.specs import TrainSpec
@@ -48,7 +46,7 @@ def run(call: Call) -> bool:
     def produce(folder: Path) -> Facts:
         prepared.verify()
         begin = clock()
-        model, source = _published_network(spec, prepared, call.root)
+        model, source = _published_network(spec, prepared, Path(call.root))
         states = {"last.model": model.state_dict()}
         save_checkpoint(folder / MODEL, states, model_description(spec))
         write_frame(folder / HISTORY, pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
@@ -60,9 +58,7 @@ def run(call: Call) -> bool:
             "weights": {"source": spec["protocol"]["weights"], **source},
         }
 
-    inputs = call.given.of({data: {MANIFEST: prepared.digest}})
-    files = (MODEL, HISTORY)
-    return make_result(call.out, TRAIN, spec["fingerprint"], files, produce, inputs=inputs)
+    return make_result(call, TRAIN, (MODEL, HISTORY), produce, call.digests())
 
 
 def _published_network(

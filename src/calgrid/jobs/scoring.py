@@ -46,10 +46,9 @@ from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT, ood_scores
 from calgrid.papers.smart import diagnostics as smart
 from calgrid.progress import log
 from calgrid.storage.arrays import Head, digest_of_arrays, read_head
-from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.publish import KEPT_SECONDS
+from calgrid.storage.publish import KEPT_SECONDS, Call
 from calgrid.storage.records import digest_of, read_record, sha256_of, write_record
 from calgrid.storage.schema import (
     BINS,
@@ -65,6 +64,8 @@ from calgrid.storage.schema import (
 from calgrid.storage.specs import CalibrateSpec, FittedCalibrator
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
+#: folder of fitted calibrators, in that of the run, shared by all its calibrations
+FITS = "fits"
 #: key of the loss and the traces in the record of a fitted calibrator
 COURSE = "course"
 #: digits of the key of a stored fit, and of a stored result
@@ -81,18 +82,19 @@ class ScoringJob:
     Attributes
     ----------
     predicted : folder of the logits.
-    fits : folder of fitted calibrators, shared by all calibrations of the run.
     folder : working folder, which stores results of an interrupted attempt.
     inputs : digest of all input files.
-    given : files and code as planned.
     """
 
-    spec: CalibrateSpec
+    call: Call
     predicted: Path
-    fits: Path
     folder: Path
     inputs: str
-    given: Inputs
+
+    @property
+    def spec(self) -> CalibrateSpec:
+        """Specification of the calibration."""
+        return self.call.spec
 
 
 class Chunk(NamedTuple):
@@ -284,7 +286,8 @@ class Scorer:
         options = {**entry["options"], **({"trace": True} if trace else {})}
         rows = self._with_distances(self.fit if rows is None else rows, entry["needs"])
         key = self._key(entry["fingerprint"], seed, options, rows)
-        path = self.job.fits / self.checkpoint / f"{entry['name']}-seed{seed}-{key}.safetensors"
+        folder = self.job.call.out.parent / FITS / self.checkpoint
+        path = folder / f"{entry['name']}-seed{seed}-{key}.safetensors"
         record = path.with_suffix(".json")
         if path.is_file():
             try:
@@ -303,7 +306,7 @@ class Scorer:
             for name, value in calibrator.fit_history.items()
             if name == "loss" or "trace_" in name
         }
-        self.job.given.check()  # of what is imported now, before a fit of it is stored
+        self.job.call.check()  # of what is imported now, before a fit of it is stored
         calibrator.save(path)
         facts = {**cost, "fit": key, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)

@@ -16,17 +16,14 @@ from calgrid.datasets import Prepared, open_prepared
 from calgrid.jobs.network import (
     check_images,
     model_description,
-    model_digest,
     network_record,
     read_images,
     training_images,
 )
 from calgrid.losses import planned_loss
 from calgrid.procedures.network import build_network, to_device
-from calgrid.storage.call import Call
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.layout import MANIFEST
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import Call, make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN, Facts
 from calgrid.storage.specs import TrainSpec
 from calgrid.storage.tables import write_frame
@@ -51,26 +48,22 @@ def run(call: Call) -> bool:
     where = environment.choose_device(call.device)
     environment.prepare(where, call.threads, spec["protocol"]["deterministic"])
     prepared = open_prepared(data.parent, fingerprint=spec.get("data"), threads=call.threads)
-    results = {data.parent: {MANIFEST: prepared.digest}}
+    results = call.digests()
     first, wanted = None, spec.get("first_stage")
     if wanted is not None:
         (model,) = models
-        results[model.parent] = {MODEL: model_digest(model)}
         states, _ = load_checkpoint(model, wanted["fingerprint"])
         first = states[f"{wanted['checkpoint']}.model"]
 
     def produce(folder: Path) -> Facts:
         prepared.verify()
         trainer = build_trainer(spec, prepared, first, where, folder, call.resume_every)
-        call.given.check()  # of what is imported now, before a state of it is stored
+        call.check()  # of what is imported now, before a state of it is stored
         with StopRequest() as stop:
             position = trainer.run(stop)
         return write_outputs(folder, spec, trainer, position, where)
 
-    inputs, fingerprint = call.given.of(results), spec["fingerprint"]
-    return make_result(
-        call.out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
-    )
+    return make_result(call, TRAIN, OUTPUTS, produce, results, [SAMPLES])
 
 
 def build_trainer(

@@ -10,8 +10,8 @@ from calgrid.papers.maccal.figures import FIGURES as MACCAL
 from calgrid.papers.smart.figures import FIGURES as SMART
 from calgrid.report import figures
 from calgrid.report.study import StudyData
-from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
+from calgrid.storage.publish import write_part
 
 FIGURES = (*figures.FIGURES, *FEDLAS, *MACCAL, *SMART)
 

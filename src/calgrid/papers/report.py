@@ -6,8 +6,8 @@ from pathlib import Path
 from calgrid.papers.lists import figure_lists
 from calgrid.report import html
 from calgrid.report.study import StudyData
-from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
+from calgrid.storage.publish import write_part
 
 
 def write_report(study: Path, manifest: Manifest, out: Path) -> None:

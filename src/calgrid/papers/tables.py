@@ -11,8 +11,8 @@ from calgrid.papers.render import paper_table
 from calgrid.report import changes, tables
 from calgrid.report.study import StudyData
 from calgrid.report.table import Table, named
-from calgrid.storage.call import write_part
 from calgrid.storage.manifest import Manifest
+from calgrid.storage.publish import write_part
 
 
 def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:

@@ -36,8 +36,8 @@ class Kind:
     Attributes
     ----------
     need, large : of a job with small and with large data.
-    module : its function ``run`` takes a :class:`calgrid.storage.call.Call`; by default the module
-        of :mod:`calgrid.jobs` with the name of the kind.
+    module : its function ``run`` takes a :class:`calgrid.storage.publish.Call`; by default the
+        module of :mod:`calgrid.jobs` with the name of the kind.
     record : record of the result, by default the name of the kind with ``.json``; '' of a stage of
         the study, which has a record for each version.
     files : further files of the result that are missed if they are deleted, by their names in the

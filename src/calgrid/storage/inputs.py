@@ -9,11 +9,9 @@ these with the records that are there then (:mod:`calgrid.plan.pending`).
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from calgrid.components import copies, fingerprint
-from calgrid.errors import CalgridError, ConfigError, StateError, refuse
+from calgrid.errors import CalgridError, ConfigError
 from calgrid.storage.atomic import parse_json
 from calgrid.storage.layout import MADE_FROM, STUDY_STAGES, record_of
 from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
@@ -34,74 +32,6 @@ def record_content(path: Path) -> Facts:
     except (OSError, ValueError):
         return {}
     return {key: content[key] for key in COMPARED if key in content}
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """All that a job reads.
-
-    Attributes
-    ----------
-    results : results above it, as read: folder -> file -> SHA-256.
-    files : files and folders of users, as planned: path -> SHA-256.
-    code : modules and data files of plugins, as planned: name -> digest.
-    sources : digests of the bytes of these files.
-    root : folder below which records name the files of users.
-    plugins : copy of plugins, whose name says what it holds; '' without one.
-    """
-
-    results: Results = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    root: str = ""
-    plugins: str = ""
-
-    def of(self, results: Results) -> "Inputs":
-        """These inputs, and results above the job."""
-        return replace(self, results=results)
-
-    def check(self) -> None:
-        """Raise StateError or ConfigError if something differs from the plan, or from what was
-        read.
-        """
-        for path, planned in self.files.items():
-            if source_digest(None, path) != planned:
-                raise StateError(f"{path} was changed after the study was planned; run again.")
-        for folder, files in self.results.items():
-            found = listing(folder)
-            for name, sha256 in files.items():
-                if found.get(name, sha256) != sha256:
-                    raise StateError(f"{folder / name} was made anew while it was read; run again.")
-        changed = fingerprint.changed(self.code, self.sources)
-        refuse(
-            (changed, f"{', '.join(changed)} was edited after the study was planned; run again."),
-            (
-                self.plugins and not copies.is_intact(Path(self.plugins)),
-                f"The copy of plugins {self.plugins} was changed; run again.",
-            ),
-            error=StateError,
-        )
-
-    def recorded(self, folder: Path) -> Facts:
-        """Facts of the record of a result, which names folders relative to its own."""
-        results = {
-            os.path.relpath(above, folder): dict(files) for above, files in self.results.items()
-        }
-        files = {
-            os.path.relpath(path, self.root) if self.root else path: sha256
-            for path, sha256 in self.files.items()
-        }
-        return {
-            "results": results,
-            "files": files,
-            "code": dict(self.code),
-            "plugins": Path(self.plugins).name,
-        }
-
-
-#: inputs of a job that is called without a plan
-NOTHING = Inputs()
 
 
 def listing(

@@ -11,15 +11,21 @@ replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
 """
 
 import contextlib
+import importlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from calgrid.errors import CalgridError, DataError, StateError
+from calgrid.components import copies, fingerprint
+from calgrid.errors import CalgridError, DataError, StateError, refuse
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
-from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.inputs import Results, listing
+from calgrid.storage.layout import MADE_FROM, record_of
 from calgrid.storage.locks import OwnerLock
+from calgrid.storage.manifest import PlanFile
 from calgrid.storage.records import (
     FILES,
     HIDDEN,
@@ -27,8 +33,11 @@ from calgrid.storage.records import (
     Facts,
     Record,
     listed,
+    sha256_of,
+    verified,
     write_record,
 )
+from calgrid.storage.sources import source_digest
 
 #: Unix time at which a user forced jobs; results that were completed before it are computed again
 FORCED = "CALGRID_FORCED"
@@ -41,27 +50,130 @@ INPUTS_FILE = "inputs.json"
 Produce = Callable[[Path], Facts]
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a job, as its plan tells it.
+
+    Attributes
+    ----------
+    spec : specification (:mod:`calgrid.storage.specs`); of a stage, the manifest of the study.
+    out : folder of the result; of a stage, its record.
+    reads : files of results above it, and of an import those of the user.
+    files : files and folders of users, as planned: path -> SHA-256.
+    code : modules and data files of plugins, as planned: name -> digest.
+    sources : digests of the bytes of these files.
+    root : folder of the user's data, below which records name ``files``; '' of a stage.
+    plugins : copy of plugins, whose name says what it holds; '' without one.
+    module : module that makes the result.
+    """
+
+    spec: Any
+    out: Path
+    reads: tuple[Path, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    root: str = ""
+    plugins: str = ""
+    module: str = ""
+    threads: int = 1
+    device: str = "auto"
+    resume_every: float = 60.0
+
+    @classmethod
+    def planned(cls, plan: PlanFile, kind: str, out: Path, **options: Any) -> "Call":
+        """Call of a job or stage of a plan; ``options`` are those of the machine: threads, device,
+        seconds between resume states.
+        """
+        is_stage = kind in MADE_FROM
+        told = plan["inputs"][kind if is_stage else str(out)]
+        return cls(
+            plan["manifest"] if is_stage else plan["jobs"][str(out)],
+            out,
+            tuple(map(Path, told["reads"])),
+            told["files"],
+            plan["code"][told["code"]],
+            plan["sources"],
+            told["root"],
+            told["plugins"],
+            told["module"],
+            **options,
+        )
+
+    def make(self) -> None:
+        """Make the result, in this process."""
+        importlib.import_module(self.module).run(self)
+
+    def digests(self) -> Results:
+        """SHA-256 of the files that the job reads; a file that has a record is verified by it.
+
+        Raises
+        ------
+        DataError or StateError : it is missing or damaged.
+        """
+        found = {}
+        for path in self.reads:
+            file = verified(path.parent, record_of(path.parent), path.name, path.stem)
+            found[path.parent] = {path.name: sha256_of(file)}
+        return found
+
+    def check(self, results: Results | None = None) -> None:
+        """Raise StateError or ConfigError if files of the user or code differ from the plan, or
+        ``results`` above the job from what was read.
+        """
+        for path, planned in self.files.items():
+            if source_digest(None, path) != planned:
+                raise StateError(f"{path} was changed after the study was planned; run again.")
+        for folder, files in (results or {}).items():
+            found = listing(folder)
+            for name, sha256 in files.items():
+                if found.get(name, sha256) != sha256:
+                    raise StateError(f"{folder / name} was made anew while it was read; run again.")
+        changed = fingerprint.changed(self.code, self.sources)
+        refuse(
+            (changed, f"{', '.join(changed)} was edited after the study was planned; run again."),
+            (
+                self.plugins and not copies.is_intact(Path(self.plugins)),
+                f"The copy of plugins {self.plugins} was changed; run again.",
+            ),
+            error=StateError,
+        )
+
+    def inputs(self, folder: Path, results: Results) -> Facts:
+        """Inputs for the record of a result, which names folders relative to its own."""
+        read = {os.path.relpath(above, folder): dict(files) for above, files in results.items()}
+        files = {
+            os.path.relpath(path, self.root) if self.root else path: sha256
+            for path, sha256 in self.files.items()
+        }
+        return {
+            "results": read,
+            "files": files,
+            "code": dict(self.code),
+            "plugins": Path(self.plugins).name,
+        }
+
+
 def make_result(
-    folder: Path,
+    call: Call,
     record: str,
-    fingerprint: str,
     outputs: Sequence[str],
     produce: Produce,
-    *,
-    inputs: Inputs = NOTHING,
+    results: Results,
     optional: Sequence[str] = (),
 ) -> bool:
     """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
 
     Parameters
     ----------
-    folder : folder of the result; its name identifies its content.
-    record : name of the record in it.
-    fingerprint : hash of options, code and files of users.
-    outputs : paths below ``folder`` that ``produce`` must write.
+    call : its folder ``out``, whose name identifies its content, and its fingerprint, a hash of
+        options, code and files of users.
+    record : name of the record in the folder.
+    outputs : paths below the folder that ``produce`` must write.
     produce : called with the working folder, which may have resume state of an interrupted call
         from the same inputs. Returns the content of the record.
-    inputs : what ``produce`` reads; compared with the plan before and after.
+    results : what ``produce`` reads of results above the job: it is compared with what is there,
+        and the other inputs of the call with the plan, before and after.
     optional : further paths that ``produce`` may write.
 
     Raises
@@ -69,12 +181,12 @@ def make_result(
     StateError : a live process makes the same folder, the disk is full, an output was not written,
         or an input was changed.
     """
-    folder = Path(folder)
+    folder, fingerprint = call.out, call.spec["fingerprint"]
     partial = folder.with_name(f"{folder.name}.partial")
-    read = inputs.recorded(folder)
+    read = call.inputs(folder, results)
     with OwnerLock(folder.with_name(f"{folder.name}.lock"), f"result {folder}") as lock:
         try:
-            inputs.check()
+            call.check(results)
             if _holds(folder, record, read, fingerprint) and not _is_forced(folder / record):
                 return False
             # a working folder with its record lacks only the renaming
@@ -84,7 +196,7 @@ def make_result(
                 content = {"fingerprint": fingerprint, **produce(partial), INPUTS: read}
                 lock.check()
                 try:
-                    inputs.check()
+                    call.check(results)
                 except CalgridError:  # nothing may continue from it
                     shutil.rmtree(partial)
                     raise
@@ -101,25 +213,25 @@ def make_result(
     return fresh
 
 
-def replace_files(
-    record: Path, outputs: Sequence[str], produce: Produce, inputs: Inputs = NOTHING
-) -> bool:
+def replace_files(call: Call, outputs: Sequence[str], produce: Produce, results: Results) -> bool:
     """Replace files or folders of a study by those that ``produce`` writes, unless they are made
     from the same inputs; return whether ``produce`` ran.
 
     Parameters
     ----------
-    record : ``<study>/.calgrid/<name>-<id>.json``; records of other versions are removed.
+    call : its record ``out``, ``<study>/.calgrid/<name>-<id>.json``; those of other versions are
+        removed.
     outputs : files or folders below the study that ``produce`` must write.
     produce : called with an empty working folder. Returns the content of the record.
-    inputs : what ``produce`` reads; compared with the plan before and after.
+    results : as in :func:`make_result`.
     """
+    record = call.out
     study, name = record.parents[1], record.stem.rpartition("-")[0]
     partial = record.with_name(f"{name}.partial")
-    read = inputs.recorded(study)
+    read = call.inputs(study, results)
     with OwnerLock(record.with_name(f"{name}.lock"), f"result {name} of {study}") as lock:
         try:
-            inputs.check()
+            call.check(results)
             is_alone = list(record.parent.glob(f"{name}-*.json")) == [record]
             current = (
                 is_alone and read["results"] and _holds(study, f"{HIDDEN}/{record.name}", read)
@@ -130,7 +242,7 @@ def replace_files(
             partial.mkdir(parents=True)
             content = produce(partial)
             lock.check()
-            inputs.check()
+            call.check(results)
             for other in record.parent.glob(f"{name}-*.json"):  # the files are of no version now
                 other.unlink()
             files: list[str] = []
@@ -144,6 +256,22 @@ def replace_files(
         except OSError as error:
             raise disk_error(error, study) from error
     return True
+
+
+def write_part(call: Call, name: str, write: Callable[[Path, Any, Path], object]) -> None:
+    """Write tables, figures or report of a study into its folder by ``write(study, manifest,
+    file or folder)``.
+    """
+    study = call.out.parents[1]
+
+    def produce(folder: Path) -> Facts:
+        if not Path(name).suffix:
+            (folder / name).mkdir()
+        write(study, call.spec, folder / name)
+        return {}
+
+    read = listing(study, MADE_FROM[Path(name).stem])
+    replace_files(call, [name], produce, {study: read})
 
 
 def _holds(root: Path, name: str, read: Facts, fingerprint: str | None = None) -> bool:
