@@ -15,18 +15,16 @@ from calgrid.calibrators import build_calibrator
 from calgrid.datasets import open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.report.run import Run
-from calgrid.storage.layout import Layout
 
 
 @pytest.fixture
 def ours(run, plan, data, tmp_path):
     """The run in the folders of a study."""
-    layout = Layout(str(tmp_path), "small")
     spec = plan.train(CE).spec
-    folder = f"{layout.run(CE)}/train-{spec['fingerprint'][:10]}"
+    folder = tmp_path / f"runs/{CE.path}/train-{spec['fingerprint'][:10]}"
     shutil.copytree(run / "train", folder)
-    shutil.copytree(data / "digits", layout.data("digits", spec["data"]))
-    return Run(tmp_path / folder, run / "predict")
+    shutil.copytree(data / "digits", tmp_path / f"data/digits-{spec['data'][:10]}")
+    return Run(folder, run / "predict")
 
 
 def test_pixels_become_the_logits_of_the_study(ours, data):

@@ -81,7 +81,7 @@ def run_study(home, name, external, numbers=True):
         aggregate.run(Call(plan.manifest(), record))
     else:
         replace_files(Call({}, record), ["manifest.json"], produce, {})
-    later_stages(Path(plan.study.layout.file("")))
+    later_stages(plan.study.folder)
     return plan
 
 

@@ -163,7 +163,7 @@ def shipped(home):
 
 def test_no_job_of_a_shipped_study_asks_for_less_than_twice_what_was_measured(home):
     studies = list(shipped(home))
-    assert {"digits", "fedlas", "maccal", "smart"} <= {made.layout.study for made in studies}
+    assert {"digits", "fedlas", "maccal", "smart"} <= {made.folder.name for made in studies}
     for made in studies:
         needs = Resources(made, gpus=0)
         for image_set in made.image_sets():

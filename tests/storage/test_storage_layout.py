@@ -2,15 +2,12 @@
 
 from types import SimpleNamespace
 
-from calgrid.storage.layout import Layout, RunKey, logits_files, run_key
+from calgrid.storage.layout import RunKey, logits_files, run_key
 
 
 def test_paths_of_the_file_contract():
-    layout, run = Layout("results", "study"), RunKey("p", "d", "b", "tst+mbls", 3)
-    assert layout.run(run) == "results/runs/p/d/b/tst+mbls/seed3"
+    assert RunKey("p", "d", "b", "tst+mbls", 3).path == "p/d/b/tst+mbls/seed3"
     assert logits_files(["best"], ["ood/photos"])[-1] == "logits/best/ood/photos.parquet"
-    assert layout.data("digits_c", "0123456789abcdef") == "results/data/digits_c-0123456789"
-    assert layout.file("metrics.parquet") == "results/study/metrics.parquet"
 
 
 def test_a_run_lies_five_folders_deep_whatever_its_backbone():

@@ -8,7 +8,7 @@ from tests.jobs.small import import_run
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import Layout, RunKey
+from calgrid.storage.layout import RunKey
 from calgrid.storage.records import write_record
 from calgrid.study import external
 from calgrid.study.model import OfStudy
@@ -130,10 +130,10 @@ def test_subsets_need_validation_rows_that_may_all_be_used(monkeypatch, refuses)
         key=key, disjoint_validation=True, root=Path(), external={"val": "v", "test": "t"}
     )
     monkeypatch.setattr(external, "made_run", lambda *_: made)
-    layout = Layout("results", "second")
+    folder = Path("results/second")
     entry = {"run": {"study": "first"}}
-    (run,) = external.runs_of("its", OfStudy.model_validate(entry), None, layout, "external.its")
+    (run,) = external.runs_of("its", OfStudy.model_validate(entry), None, folder, "external.its")
     assert run.disjoint_validation
     with refuses(ConfigError, "external.its.val_rows: p/faces/", "disjoint_validation"):
         rows = OfStudy.model_validate({**entry, "val_rows": [5]})
-        external.runs_of("its", rows, None, layout, "external.its")
+        external.runs_of("its", rows, None, folder, "external.its")

@@ -60,8 +60,8 @@ JOBS.export_environment()
 if LOCAL:
     workflow.global_resources.setdefault("gpu", 1)
 
-RESULTS = JOBS.results
-STUDY = f"{RESULTS}/{JOBS.study}"
+RESULTS = JOBS.folder.parent
+STUDY = JOBS.folder
 LOGS = f"{RESULTS}/logs"
 # Specifications of all jobs by their folders, and the runs of the study; written before the jobs.
 PLAN = JOBS.plan.path

@@ -105,7 +105,7 @@ onerror:
 
 onsuccess:
     if any(job.rule.name == "report" for job in workflow.dag.finished_jobs):
-        if why := why_not_current(Path(STUDY)):
+        if why := why_not_current(STUDY):
             logger.warning(f"The files of {STUDY} do not belong together: {why}; run again.")
         else:
             logger.info(f"Report: {STUDY}/report.html")

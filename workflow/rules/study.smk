@@ -29,7 +29,7 @@ for STAGE, ABOVE in MADE_FROM.items():
             record=JOBS.record(STAGE),
             files=MADE[STAGE],
         log:
-            f"{LOGS}/{JOBS.study}/{STAGE}.log",
+            f"{LOGS}/{STUDY.name}/{STAGE}.log",
         conda:
             "../../envs/report.yaml"
         threads: JOBS.resources.threads(STAGE)

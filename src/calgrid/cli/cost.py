@@ -50,7 +50,7 @@ def cost(options: argparse.Namespace) -> None:
     speeds = _measured(plan) if options.measure else _of_finished(plan)
     speeds |= {place: stated[place[2]] for place in places if place[2] in stated}
     lines = [
-        f"study '{study.layout.study}': {plan.counts()}, those with results included",
+        f"study '{study.folder.name}': {plan.counts()}, those with results included",
         "",
         *_table(study, places, speeds),
         *_disk(study),

@@ -279,7 +279,7 @@ def check(options: argparse.Namespace) -> None:
     study = read_study(options.study, options.data_root)
     check_all(study)
     plan = Plan(study)
-    write(f"study '{study.layout.study}': {plan.counts()}\n")
+    write(f"study '{study.folder.name}': {plan.counts()}\n")
     _warn_of_broken(registry.KINDS)
     for number, override in enumerate(study.config.overrides):
         if not any(applies(override.match, key) for key in study.trained):

@@ -340,7 +340,7 @@ def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
         keys += [key for key, made in study.ensembles.items() if {*made.members} & {*keys}]
         paths = {key.path for key in keys}
         folders += [Path(job.folder) for job in plan.jobs if job.about in paths]
-        folders += [Path(plan.study.layout.run(key), "fits") for key in keys]
+        folders += [plan.study.folder.parent / "runs" / key.path / "fits" for key in keys]
     return list(dict.fromkeys(folders))
 
 

@@ -27,7 +27,7 @@ def report_logits(options: argparse.Namespace) -> None:
     for job in (*plan.jobs, *plan.stages):
         out = Path(job.result if job.is_stage else job.folder)
         Call.planned(content, job.kind, out, threads=options.threads).make()
-    write(f"wrote {plan.study.layout.file('report.html')}\n")
+    write(f"wrote {plan.study.folder / 'report.html'}\n")
 
 
 def _configuration(options: argparse.Namespace) -> Options:

@@ -97,13 +97,13 @@ def status(options: argparse.Namespace) -> None:
     queue, must = slurm_queue(), pending(plan)
     # without those after calibration, which take seconds
     found = [_state(job, queue, must) for job in plan.jobs]
-    name, changed = plan.study.layout.study, changes(Path(plan.study.layout.file("")))
+    name, changed = plan.study.folder.name, changes(plan.study.folder)
     if options.json:
         content = {"study": name, "jobs": [asdict(job) for job in found], "changed": changed}
         write_json(content)
         return
     write(_text(name, found))
-    if Path(plan.study.layout.file(TABLE)).is_file():
+    if (plan.study.folder / TABLE).is_file():
         lines = [f"\nchanged in {TABLE} when it was last made:", *(changed or ["nothing"])]
         write("\n  ".join(lines) + "\n")
 

@@ -15,7 +15,7 @@ from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
 from calgrid.report.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import Layout, RunKey
+from calgrid.storage.layout import ID_LENGTH, RunKey
 from calgrid.storage.records import MODEL, Facts
 from calgrid.training.data import Batch, centre_crop
 
@@ -63,8 +63,8 @@ class TrainedNetwork(nn.Module):
             known = [name.removesuffix(".model") for name in states if name.endswith(".model")]
             raise unknown_id("checkpoint", chosen, known)
         results = run.trained.parents[len(RunKey._fields) + 1]
-        layout = Layout(str(results), study="")
-        prepared = open_prepared(layout.data(spec["key"]["dataset"], spec["data"]))
+        folder = f"{spec['key']['dataset']}-{spec['data'][:ID_LENGTH]}"
+        prepared = open_prepared(results / "data" / folder)
         self.classes: list[str] | None = prepared.manifest.get("classes")
         self.image_shape: tuple[int, ...] = tuple(prepared.manifest["image_shape"])
         self.scaling = scaling_of(prepared.manifest)

@@ -512,7 +512,7 @@ class Plan:
         content = dict(content or {**spec, "above": [job.fingerprint for job in above]})
         content.pop("fingerprint", None)
         digest = spec["fingerprint"] = fingerprint.of_job(content, roots)
-        results, id = self.study.layout.results, digest[:ID_LENGTH]
+        results, id = self.study.folder.parent, digest[:ID_LENGTH]
         return Job(
             kind,
             about,
@@ -653,7 +653,7 @@ class Plan:
     def path(self) -> str:
         """The file of the plan, in the folder of the study."""
         id = self.manifest()["fingerprint"][:ID_LENGTH]
-        return self.study.layout.file(f"{HIDDEN}/plan-{id}.json")
+        return f"{self.study.folder}/{HIDDEN}/plan-{id}.json"
 
     def file(self) -> PlanFile:
         """Content of the plan file, from which a job reads what it is to do and to read."""
@@ -689,7 +689,7 @@ class Plan:
         if not plugins.in_use():
             return ""
         name = copies.name_of(fingerprint.modules_of(code))
-        return f"{self.study.layout.results}/{PLUGINS}/{name}"
+        return f"{self.study.folder.parent}/{PLUGINS}/{name}"
 
     def copy_plugins(self) -> None:
         """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
@@ -713,7 +713,7 @@ class Plan:
     @functools.cache
     def stage(self, name: str) -> Job[Any]:
         """Job of files of the study: ``aggregate``, ``tables``, ``figures``, ``report``."""
-        manifest, study, modules = self.manifest(), self.study.layout, self._stage_modules(name)
+        manifest, modules, folder = self.manifest(), self._stage_modules(name), self.study.folder
         if name == "aggregate":
             files = manifest["published_sha256"]
             above = tuple(job for job in self.jobs if job.kind != "data")
@@ -730,9 +730,9 @@ class Plan:
             inputs = [stage.fingerprint for stage in above]
             content = {"stage": name, "inputs": inputs, "files": list(digests.values())}
             digest = fingerprint.of_job(content, modules)
-        folder, spec = f"{study.results}/{study.study}", {"fingerprint": digest}
+        spec = {"fingerprint": digest}
         code, module = fingerprint.code_digest(modules), KINDS[name].module
-        return Job(name, study.study, folder, "", spec, code, module, files, above)
+        return Job(name, folder.name, str(folder), "", spec, code, module, files, above)
 
     def _stage_modules(self, name: str) -> tuple[str, ...]:
         """Modules whose code determines a stage of the study."""

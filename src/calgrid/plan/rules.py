@@ -62,9 +62,8 @@ class Jobs:
 
     def __init__(self, plan: Plan, local: bool) -> None:
         study = plan.study
-        self.home, self.layout, self.plan = study.home, study.layout, plan
+        self.home, self.folder, self.plan = study.home, study.folder, plan
         self.device: str = study.config.device
-        self.results, self.study = self.layout.results, self.layout.study
         if local and self.device == "cuda" and not gpu_here():
             raise ConfigError(
                 "device: 'cuda' needs a GPU and this machine has none; use device: cpu or auto."
@@ -187,7 +186,7 @@ class Jobs:
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
-        return list(map(self.layout.file, (*STUDY_FILES, FITS, MARGINS)))
+        return [f"{self.folder}/{name}" for name in (*STUDY_FILES, FITS, MARGINS)]
 
     # what must run ------------------------------------------------------------------------------
 
@@ -249,7 +248,7 @@ class Jobs:
 
     def check_writable(self) -> None:
         """Raise StateError if a folder is not writable in which a result or log is to be made."""
-        folders = {Path(self.layout.file(HIDDEN))}
+        folders = {self.folder / HIDDEN}
         for job in self.plan.jobs:
             if not Path(job.result).is_file():
                 folders |= {Path(job.folder).parent, Path(job.log).parent}
@@ -282,7 +281,7 @@ class Jobs:
         """
         now = time.time()
         paths = self._result_files()
-        paths += Path(self.layout.file(HIDDEN)).parent.rglob("*")
+        paths += self.folder.rglob("*")
         for path in paths:
             # what is missing is made, and what belongs to another user stays as it is
             with contextlib.suppress(OSError):

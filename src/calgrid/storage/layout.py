@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,26 +108,3 @@ def record_of(folder: Path) -> str:
     """Name of the record in a folder of results: of a run, that of the job."""
     job = folder.name.partition("-")[0].partition("_")[0]  # without the name of a probe
     return PREPARE if folder.parent.name == "data" else f"{job}.json"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Paths of a study, relative to the working directory.
-
-    The name of a result's folder ends in the first digits of its fingerprint.
-    """
-
-    results: str
-    study: str
-
-    def data(self, dataset: str, fingerprint: str) -> str:
-        """Folder of a prepared data set or shift family."""
-        return f"{self.results}/data/{dataset}-{fingerprint[:ID_LENGTH]}"
-
-    def run(self, run: RunKey) -> str:
-        """Folder of all results of a run, shared by all studies."""
-        return f"{self.results}/runs/{run.path}"
-
-    def file(self, name: str) -> str:
-        """File or folder of the study."""
-        return f"{self.results}/{self.study}/{name}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located, refuse
 from calgrid.logits.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.storage.layout import EXTERNAL, SPLITS, Layout, RunKey, head_file, logits_file
+from calgrid.storage.layout import EXTERNAL, SPLITS, RunKey, head_file, logits_file
 from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import PREDICT, Record, read_record
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
@@ -54,16 +54,16 @@ def check_calibrators(
         )
 
 
-def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> list[ExternalRun]:
+def runs_of(name: str, entry: Entry, root: Path, folder: Path, where: str) -> list[ExternalRun]:
     """Runs of an entry, whose files below ``root`` must exist, or of a study in the same results as
-    that of ``layout``.
+    that of the study in ``folder``.
     """
     if isinstance(entry, Bank):
         return _of_bank(name, entry, root, where)
     if isinstance(entry, CalArena):
         return _of_calarena(name, entry, root, where)
     if isinstance(entry, OfStudy):
-        return _of_study(name, entry, layout, where)
+        return _of_study(name, entry, folder, where)
     _check_files(entry, root, where)
     dataset = entry.dataset or name
     key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
@@ -71,9 +71,9 @@ def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> 
     return _subsets(entry, ExternalRun(key=key, root=root, external=options))
 
 
-def _of_study(name: str, entry: OfStudy, layout: Layout, where: str) -> list[ExternalRun]:
+def _of_study(name: str, entry: OfStudy, folder: Path, where: str) -> list[ExternalRun]:
     """A run that another study has made, or a run for each subset of its validation rows."""
-    made = made_run(entry.run, layout, f"{where}.run")
+    made = made_run(entry.run, folder, f"{where}.run")
     if made.disjoint_validation and entry.val_rows is not None:
         raise ConfigError(
             f"{where}.val_rows: {made.key.path} was trained with disjoint_validation, so only a "
@@ -88,7 +88,7 @@ def _of_study(name: str, entry: OfStudy, layout: Layout, where: str) -> list[Ext
     return _subsets(entry, replace(made, key=key, external=options))
 
 
-def made_run(asked: NamedRun, layout: Layout, where: str) -> ExternalRun:
+def made_run(asked: NamedRun, folder: Path, where: str) -> ExternalRun:
     """The only run that has all the names, by the newest plan of its study; ``external`` has the
     files ``val``, ``test`` and, if it is there, ``head`` of a tested checkpoint.
 
@@ -96,39 +96,39 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> ExternalRun:
     ------
     ConfigError : there is no such run, several have the names, or the run is not finished.
     """
-    planned = plans(Path(layout.results, asked.study))
+    planned = plans(folder.with_name(asked.study))
     refuse(
         (
-            asked.study == layout.study,
+            asked.study == folder.name,
             f"{where}.study: '{asked.study}' is this study; name another one.",
         ),
         (
             not planned,
             f"{where}.study: the study '{asked.study}' does not exist in the folder "
-            f"'{layout.results}'; run it first, or correct its name.",
+            f"'{folder.parent}'; run it first, or correct its name.",
         ),
     )
     with located(where):
         plan = read_record(planned[-1], "plan")
         names, run = _only_run(asked, plan, where)
         key, checkpoint = RunKey(**run["key"]), names["checkpoint"]
-        folder = below_results(plan["manifest"], run["predict"])
-        predicted = Path(layout.results, folder)
+        below = below_results(plan["manifest"], run["predict"])
+        predicted = folder.parent / below
         if not (predicted / PREDICT).is_file():
             raise ConfigError(
                 f"{where}: {key.path} of study '{asked.study}' is not finished; run that study "
                 "first."
             )
         made = Record.read(predicted, PREDICT).files
-    files = {split: f"{folder}/{logits_file(checkpoint, split)}" for split in SPLITS}
+    files = {split: f"{below}/{logits_file(checkpoint, split)}" for split in SPLITS}
     if head_file(checkpoint) in made:
-        files["head"] = f"{folder}/{head_file(checkpoint)}"
+        files["head"] = f"{below}/{head_file(checkpoint)}"
     return ExternalRun(
         key=key,
         disjoint_validation=plan["jobs"][run["calibrate"]]["disjoint_validation"],
         sees_validation=run["sees_validation"],
         draws_validation=run["draws_validation"],
-        root=Path(layout.results),
+        root=folder.parent,
         external=files,
     )
 

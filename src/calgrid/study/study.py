@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError, check_ids, refuse, unknown_id
-from calgrid.storage.layout import Layout, RunKey, image_set_of
+from calgrid.storage.layout import RunKey, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.study import checks
@@ -53,6 +53,7 @@ class Study:
     Attributes
     ----------
     config : all options; ``model_fields_set`` of a part has the keys that were given.
+    folder : folder of its results, in that of all results.
     data_root : folder from which the configuration names files of data.
     runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that
         no grid names; the order is stable.
@@ -65,7 +66,7 @@ class Study:
         self.home = Path(home)
         self.config = validated(Config, self._with_files(config), "configuration")
         plugins.use(self.config.plugins, isolate=True)
-        self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
+        self.folder = Path(self.config.results, self.config.study)
         self.data_root = Path(self.config.data_root or "")
         self.protocols = ProtocolCatalog(self.home, self.config.protocols)
         self.datasets = DatasetCatalog(self.config.datasets, self.config.data_root)
@@ -344,7 +345,7 @@ class Study:
         where = f"external.{name}"
         calibrators = self._resolved_calibrators(entry.calibrators, where)
         evaluation = Evaluation(calibrators, entry.calibrator_seeds, fit_on=["val"])
-        for run in runs_of(name, entry, self.data_root, self.layout, where):
+        for run in runs_of(name, entry, self.data_root, self.folder, where):
             check_calibrators(entry, run, calibrators.values(), where)
             key = run.key
             refuse(
