@@ -130,14 +130,21 @@ def test_external_logits_are_large_by_their_files(study, tmp_path):
     external = {
         name: {"kind": "logits", "split_seed": 1, "test": path} for name, path in files.items()
     }
-    made = study(data_root=str(tmp_path), external=external)
+    of_one = {"dataset": "own", "calibrators": ["none"]}
+    for number, seed in enumerate((1, 2)):
+        external[f"member{number}"] = {**external["large"], **of_one, "seed": seed}
+    ensembles = {"methods": ["ens2(ce)"]}
+    made = study(data_root=str(tmp_path), external=external, ensembles=ensembles)
     needs = Resources(made, gpus=1)
+    (pooled,) = made.ensembles
     small, large = (
         job(**next(key for key in made.external if key.dataset == name)._asdict()) for name in files
     )
     assert needs.memory("import")(large, 1) > 2 * needs.memory("import")(small, 1)
     assert needs.memory("calibrate")(large, 1) > 2 * needs.memory("calibrate")(small, 1)
     assert (needs.threads("calibrate")(small), needs.threads("calibrate")(large)) == (1, 2)
+    memory = needs.memory("calibrate")
+    assert memory(job(**pooled._asdict()), 1) == memory(large, 1)
 
 
 def test_an_aggregation_of_many_runs_has_several_processes(make):

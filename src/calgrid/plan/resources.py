@@ -86,6 +86,8 @@ class Resources:
         if job == "data":
             return self._of_data(job, wildcards.image_set)
         key = run_key(wildcards)
+        if key in self._study.ensembles:  # its members have as many rows and classes
+            key = self._study.ensembles[key].members[0]
         if key in self._study.external:
             size = sum(path.stat().st_size for path in self._study.external_files(key))
             return KINDS[job].large if size > LARGE_FILES else KINDS[job].need
