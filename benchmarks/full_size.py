@@ -52,9 +52,17 @@ from calgrid.jobs.calibrate import FITS
 from calgrid.plan.plan import Plan
 from calgrid.plan.resources import Resources
 from calgrid.storage.arrays import write_head
-from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
-from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
+from calgrid.storage.records import (
+    FILES,
+    PREDICT,
+    head_file,
+    listed,
+    logits_file,
+    read_record,
+    sha256_of,
+    write_record,
+)
 from calgrid.study.study import Study
 from posthoc import peak_mb
 from speed import HOME

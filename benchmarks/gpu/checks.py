@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from kit import HOME, Figures, Piece, Runs, Wave, command, device, empty, environment
 from wheels import missing
 
-from calgrid.storage.layout import RunKey, logits_file
-from calgrid.storage.records import HISTORY, MODEL
+from calgrid.storage.records import HISTORY, MODEL, RunKey, logits_file
 from calgrid.training.trainer import RESUME_FILE
 
 #: largest difference of logits of one network on GPU and CPU, relative to their spread (fp32

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 from kit import Figures, Piece, Runs, Wave
 from recipe import key_of, last_epoch, runs
 
-from calgrid.storage.layout import logits_file
-from calgrid.storage.records import HISTORY, PREDICT, TRAIN
+from calgrid.storage.records import HISTORY, PREDICT, TRAIN, logits_file
 
 #: `ce` first, from which `maccal` starts
 METHODS = ("ce", "ls", "mbls", "fedlas_ls", "maccal", "fl3", "mixup")

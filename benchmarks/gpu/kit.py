@@ -19,8 +19,7 @@ import torch
 from calgrid import threads
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import write_record
+from calgrid.storage.records import RunKey, write_record
 from calgrid.study.study import Study
 
 HOME = Path(__file__).resolve().parents[2]

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from kit import HOME, Figures, Piece, Runs, Wave
 
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import HISTORY, TRAIN
+from calgrid.storage.records import HISTORY, TRAIN, RunKey
 from calgrid.study.yaml_files import read_configuration
 
 STUDY = HOME / "config" / "studies" / "recipe.yaml"

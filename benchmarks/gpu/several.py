@@ -14,8 +14,7 @@ from checks import LOSS_TOLERANCE, PLAIN, resumed
 from kit import Figures, Piece, Runs, Wave, command, empty, environment
 
 from calgrid import forkserver
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import HISTORY, TRAIN
+from calgrid.storage.records import HISTORY, TRAIN, RunKey
 
 BACKBONE = "resnet18"
 #: a term over the batch, and a state with trained parameters

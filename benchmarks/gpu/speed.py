@@ -31,8 +31,7 @@ from calgrid.backbones import build_backbone
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.jobs.train import build_trainer
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import PREDICT, TRAIN
+from calgrid.storage.records import PREDICT, TRAIN, RunKey
 from calgrid.study.study import Study
 from calgrid.training.environment import prepare
 from calgrid.training.interrupt import StopRequest

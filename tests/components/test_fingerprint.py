@@ -14,7 +14,7 @@ import pytest
 
 from calgrid.components import fingerprint, registry
 from calgrid.plan.plan import KINDS, Plan
-from calgrid.storage.layout import STUDY_STAGES
+from calgrid.storage.records import STUDY_STAGES
 from calgrid.study.study import Study
 
 PACKAGE = Path(fingerprint.__file__).parents[1]

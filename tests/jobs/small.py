@@ -9,9 +9,8 @@ from calgrid.jobs import calibrate as calibrate_job
 from calgrid.jobs import import_logits, published
 from calgrid.jobs import predict as predict_job
 from calgrid.jobs import train as train_job
-from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.publish import Call
-from calgrid.storage.records import PREDICT, write_record
+from calgrid.storage.records import MANIFEST, PREDICT, RunKey, write_record
 
 HOME = Path(__file__).parents[2]
 FAMILIES = ("digits_c", "ood/photos")

@@ -19,7 +19,7 @@ from calgrid.errors import ConfigError
 from calgrid.jobs import distributed
 from calgrid.plan.plan import Plan
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.storage.tables import read_frame
 from calgrid.study.study import Study
 

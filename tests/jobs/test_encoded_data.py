@@ -8,9 +8,9 @@ from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
 from calgrid.jobs.probe import run as run_probe
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.publish import Call
+from calgrid.storage.records import MANIFEST, RunKey
 from calgrid.study.study import Study
 
 KEY = RunKey("quick", "own", "resnet8", "ce", 1)

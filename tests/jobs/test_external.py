@@ -16,8 +16,8 @@ from tests.metrics.cases import softmax
 from calgrid.errors import DataError, StateError
 from calgrid.logits.entry import split_rows
 from calgrid.storage.arrays import read_head
-from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.records import logits_files
 
 OUTPUTS = logits_files(["last"])
 KEY = {"protocol": "external", "dataset": "cifar10", "backbone": "vit", "method": "ce", "seed": 1}

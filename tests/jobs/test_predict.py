@@ -17,9 +17,8 @@ from calgrid.plan.plan import Plan
 from calgrid.procedures.network import build_network
 from calgrid.storage.arrays import read_arrays, read_head, write_arrays
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
-from calgrid.storage.records import PREDICT, Record
+from calgrid.storage.records import PREDICT, Record, logits_files
 from calgrid.study.study import Study
 from calgrid.training.procedure import Procedure
 

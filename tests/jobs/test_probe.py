@@ -15,9 +15,9 @@ from calgrid.components import registry
 from calgrid.errors import StateError
 from calgrid.jobs.probe import run as run_probe
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.logits import read_logits
 from calgrid.storage.publish import Call
+from calgrid.storage.records import MANIFEST, PROBE_TABLE
 from calgrid.storage.tables import read_frame
 from calgrid.study.study import Study
 

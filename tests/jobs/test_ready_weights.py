@@ -29,9 +29,9 @@ from calgrid.jobs.aggregate import _costs
 from calgrid.plan.plan import Plan
 from calgrid.report.provenance import _origin
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
-from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import read_logits
 from calgrid.storage.publish import Call
+from calgrid.storage.records import MANIFEST, RunKey
 from calgrid.storage.tables import read_frame
 from calgrid.study.slow_checks import check_weights
 from calgrid.study.study import Study

@@ -25,10 +25,16 @@ from calgrid.jobs import aggregate
 from calgrid.jobs.ensemble import run as run_ensemble
 from calgrid.logits.bank import opened
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
 from calgrid.storage.publish import Call, replace_files
-from calgrid.storage.records import PREDICT, digest_of, write_record
+from calgrid.storage.records import (
+    PREDICT,
+    RunKey,
+    digest_of,
+    logits_file,
+    sharing_rows,
+    write_record,
+)
 from calgrid.study.slow_checks import check_external, rows_of_banks
 from calgrid.study.study import Study
 

@@ -7,8 +7,8 @@ from tests.jobs.small import import_run
 from calgrid.errors import ConfigError, DataError
 from calgrid.logits.calarena import groups, read_group
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import logits_file
 from calgrid.storage.logits import read_logits
+from calgrid.storage.records import logits_file
 from calgrid.study.slow_checks import check_all
 from calgrid.study.study import Study
 

@@ -3,7 +3,7 @@
 import pytest
 
 from calgrid.plan.costs import files, prepared_bytes, shifted_images, work
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.study import Study
 from calgrid.study.yaml_files import read_configuration
 

@@ -13,7 +13,7 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.plan import resources
 from calgrid.plan.plan import KINDS, Plan
 from calgrid.plan.rules import Jobs, check_temporary_folder
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.study import Study
 
 

@@ -17,7 +17,7 @@ from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.procedures.masked_linear import MaskedLinear, masked_layers
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.runs import MethodCatalog
 from calgrid.training.data import Batch

@@ -19,10 +19,9 @@ from calgrid.papers.tables import write_tables
 from calgrid.report.figures import FORMATS
 from calgrid.report.study import StudyData
 from calgrid.report.tables import TABLES
-from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.publish import Call
-from calgrid.storage.records import FILES, listed, write_record
+from calgrid.storage.records import FILES, SPLITS, RunKey, listed, logits_file, write_record
 from calgrid.storage.schema import RUN_KEY
 from calgrid.storage.tables import write_frame
 from calgrid.study.runs import CalibratorCatalog

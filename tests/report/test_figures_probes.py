@@ -24,9 +24,8 @@ from calgrid.report.figure import FigureData
 from calgrid.report.index import read_index
 from calgrid.report.selections import probed, retrained
 from calgrid.report.study import StudyData
-from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.logits import read_logits
-from calgrid.storage.records import FILES, PROBE, listed, read_record, write_record
+from calgrid.storage.records import FILES, PROBE, PROBE_TABLE, listed, read_record, write_record
 from calgrid.storage.tables import write_frame
 
 #: variant -> retention rate, and what makes it another thing than masked retraining of the same

@@ -10,8 +10,8 @@ from calgrid.papers.smart.fits import diagnosed
 from calgrid.report.index import read_index
 from calgrid.report.selections import on_most_rows, val_rows
 from calgrid.report.study import StudyData
-from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import read_logits
+from calgrid.storage.records import RunKey
 from calgrid.storage.schema import MARGINS
 
 

@@ -8,8 +8,7 @@ from tests.jobs.small import import_run
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import write_record
+from calgrid.storage.records import RunKey, write_record
 from calgrid.study import external
 from calgrid.study.model import OfStudy
 from calgrid.study.slow_checks import check_external

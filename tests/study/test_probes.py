@@ -5,7 +5,7 @@ from tests.conftest import HOME
 
 from calgrid.plan.plan import Plan
 from calgrid.plan.rules import Jobs
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.study import Study
 
 KEY = RunKey("digits", "digits", "resnet8", "ce", 1)

@@ -8,7 +8,7 @@ from tests.mistakes import cases
 
 from calgrid.errors import ConfigError
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.focal_calibration import NETWORKS
 from calgrid.study.protocols import ProtocolCatalog, for_stage, merge, training_options
 from calgrid.study.study import Study

@@ -6,7 +6,7 @@ import pytest
 
 from calgrid.components import registry
 from calgrid.errors import ConfigError
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.model import Override
 from calgrid.study.runs import MethodCatalog, registered_methods

@@ -15,8 +15,7 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.papers.declared import declared
 from calgrid.plan.plan import Plan
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import write_record
+from calgrid.storage.records import RunKey, write_record
 from calgrid.study.datasets import DatasetCatalog, as_list
 from calgrid.study.runs import registered_methods
 from calgrid.study.study import Study

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from calgrid.errors import ConfigError
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.study import Study
 
 

@@ -8,8 +8,8 @@ from tests.training.test_trainer import CPU, build, finished, resumed
 
 from calgrid.jobs import train as stage
 from calgrid.jobs.train import write_outputs
-from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import Call
+from calgrid.storage.records import MANIFEST
 from calgrid.storage.tables import read_frame
 from calgrid.training import trainer
 from calgrid.training.protocol import TrainingProtocol

@@ -21,7 +21,7 @@ from tests.datasets.pictures import draw, encoded, write_folder, write_parquet
 from tests.workflow.dag import CONFIG, Repository
 
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import STUDY_STAGES, record_of
+from calgrid.storage.records import STUDY_STAGES, record_of
 
 pytestmark = [
     pytest.mark.workflow,

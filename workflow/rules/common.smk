@@ -18,7 +18,7 @@ from calgrid.plan.rules import Jobs
 from calgrid.study.slow_checks import check_all
 from calgrid.study.study import Study
 from calgrid.errors import CalgridError
-from calgrid.storage.layout import MADE_FROM, STUDY_STAGES
+from calgrid.storage.records import MADE_FROM, STUDY_STAGES
 
 # What is imported stays: the garbage collector need not search it again and again while jobs are
 # planned.

@@ -12,8 +12,7 @@ from calgrid.errors import CalgridError, ConfigError, unknown_id
 from calgrid.plan import costs
 from calgrid.plan.plan import Plan
 from calgrid.progress import Progress
-from calgrid.storage.layout import RunKey
-from calgrid.storage.records import TRAIN, read_record
+from calgrid.storage.records import TRAIN, RunKey, read_record
 from calgrid.study.study import Study
 
 #: columns of the table

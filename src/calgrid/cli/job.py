@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from calgrid.cli.terminal import OF_TORCHRUN
 from calgrid.components import plugins
 from calgrid.errors import StateError
-from calgrid.storage.layout import MADE_FROM, RunKey
 from calgrid.storage.publish import Call
-from calgrid.storage.records import read_record
+from calgrid.storage.records import MADE_FROM, RunKey, read_record
 from calgrid.threads import set_threads
 
 if TYPE_CHECKING:

@@ -20,16 +20,19 @@ from calgrid.logits.bank import check_unpacked
 from calgrid.plan.plan import Plan, matching_runs
 from calgrid.report.text import count
 from calgrid.storage.inputs import inputs_now, why_not_current
-from calgrid.storage.layout import MANIFEST, PLUGINS, STUDY_STAGES, record_of
 from calgrid.storage.locks import live_owner
 from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import (
     BANK,
     HIDDEN,
     INPUTS,
+    MANIFEST,
     MODEL,
+    PLUGINS,
+    STUDY_STAGES,
     Record,
     read_record,
+    record_of,
     summary_record,
 )
 

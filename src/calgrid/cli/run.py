@@ -24,9 +24,8 @@ from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import write_text
 from calgrid.storage.inputs import why_not_current
-from calgrid.storage.layout import STUDY_STAGES
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN, Facts
+from calgrid.storage.records import HIDDEN, STUDY_STAGES, Facts
 from calgrid.study.home import home
 
 #: rules that only collect others

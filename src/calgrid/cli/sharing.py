@@ -24,7 +24,6 @@ from calgrid.cli.terminal import write
 from calgrid.components import copies, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import MANIFEST, PLUGINS, STUDY_STAGES, record_of
 from calgrid.storage.manifest import Manifest, below_results, of_any_place
 from calgrid.storage.records import (
     BANK,
@@ -32,12 +31,16 @@ from calgrid.storage.records import (
     CHECKSUM,
     FILES,
     INPUTS,
+    MANIFEST,
     MODEL,
+    PLUGINS,
+    STUDY_STAGES,
     Facts,
     FileFacts,
     Record,
     digest_of,
     read_record,
+    record_of,
     summary_record,
 )
 from calgrid.study.home import home

@@ -12,9 +12,8 @@ from calgrid.progress import warn
 from calgrid.report.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.inputs import why_not_current
-from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.manifest import below_results
-from calgrid.storage.records import PREDICT, TRAIN
+from calgrid.storage.records import MANIFEST, PREDICT, TRAIN, RunKey
 
 #: jobs with the results that are shown, and their records
 JOBS = {"train": TRAIN, "predict": PREDICT}

@@ -27,9 +27,8 @@ from calgrid.datasets.prepared import (
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.storage.atomic import flush
-from calgrid.storage.layout import MANIFEST
 from calgrid.storage.logits import NO_LABEL, validate_distribution
-from calgrid.storage.records import FILES, FileFacts, write_record
+from calgrid.storage.records import FILES, MANIFEST, FileFacts, write_record
 from calgrid.storage.specs import ConfiguredData
 
 

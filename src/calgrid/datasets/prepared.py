@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
-from calgrid.storage.layout import MANIFEST
-from calgrid.storage.records import Facts, Record, read_record
+from calgrid.storage.records import MANIFEST, Facts, Record, read_record
 
 FORMAT = 2
 #: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest

@@ -15,8 +15,7 @@ from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
 from calgrid.report.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import ID_LENGTH, RunKey
-from calgrid.storage.records import MODEL, Facts
+from calgrid.storage.records import ID_LENGTH, MODEL, Facts, RunKey
 from calgrid.training.data import Batch, centre_crop
 
 #: floats of resized images leave [0, 1] by less than this

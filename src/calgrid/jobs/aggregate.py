@@ -28,27 +28,25 @@ from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
 from calgrid.storage.inputs import listing
-from calgrid.storage.layout import (
-    MANIFEST,
-    PROBE_TABLE,
-    SPLITS,
-    RunKey,
-    record_of,
-    sharing_rows,
-)
 from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.publish import Call, replace_files
 from calgrid.storage.records import (
     CALIBRATE,
     HISTORY,
+    MANIFEST,
     MEND,
     PREDICT,
     PREPARE,
     PROBE,
+    PROBE_TABLE,
+    SPLITS,
     TRAIN,
     Facts,
     Record,
+    RunKey,
+    record_of,
+    sharing_rows,
     write_record,
 )
 from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, SETTING, Row

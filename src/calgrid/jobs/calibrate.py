@@ -30,10 +30,19 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.storage import provenance
-from calgrid.storage.layout import TRAIN_SPLIT, head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import Call, make_result
-from calgrid.storage.records import CALIBRATE, PREDICT, Facts, Record, digest_of
+from calgrid.storage.records import (
+    CALIBRATE,
+    PREDICT,
+    TRAIN_SPLIT,
+    Facts,
+    Record,
+    digest_of,
+    head_file,
+    logits_file,
+    logits_files,
+)
 from calgrid.storage.schema import (
     BINS,
     CLASSES,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from calgrid.datasets import prepare
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import Call, make_result
-from calgrid.storage.records import FILES, PREPARE, Facts, Record
+from calgrid.storage.records import FILES, MANIFEST, PREPARE, Facts, Record
 
 
 def run(call: Call) -> None:

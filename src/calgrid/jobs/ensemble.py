@@ -14,10 +14,9 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.storage import provenance
-from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import Call, make_result
-from calgrid.storage.records import PREDICT, Facts, Record
+from calgrid.storage.records import PREDICT, SPLITS, Facts, Record, logits_file, logits_files
 from calgrid.storage.specs import EnsembleSpec
 from calgrid.training.val_rows import FIT, rows_by_purpose
 

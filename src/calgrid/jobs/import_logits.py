@@ -9,16 +9,17 @@ from calgrid.logits.reading import read_head_arrays
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
-from calgrid.storage.layout import (
+from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.publish import Call, make_result
+from calgrid.storage.records import (
     EXTERNAL_CHECKPOINT,
+    PREDICT,
+    Facts,
     RunKey,
     head_file,
     logits_file,
     logits_files,
 )
-from calgrid.storage.logits import read_logits, write_logits
-from calgrid.storage.publish import Call, make_result
-from calgrid.storage.records import PREDICT, Facts
 from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
 
 

@@ -30,25 +30,23 @@ from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.inputs import Results
-from calgrid.storage.layout import (
-    OOD_PREFIX,
-    SPLITS,
-    TRAIN_SPLIT,
-    head_file,
-    image_set_of,
-    logits_file,
-    logits_files,
-)
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, Call, make_result
 from calgrid.storage.records import (
     FILES,
     INPUTS,
+    OOD_PREFIX,
     PREDICT,
+    SPLITS,
+    TRAIN_SPLIT,
     Facts,
     Record,
     digest_of,
+    head_file,
+    image_set_of,
     listed,
+    logits_file,
+    logits_files,
     write_record,
 )
 from calgrid.storage.specs import PredictSpec

@@ -10,9 +10,8 @@ from calgrid.jobs.network import with_test_constants
 from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.publish import Call, make_result
-from calgrid.storage.records import PROBE, Facts
+from calgrid.storage.records import PROBE, PROBE_TABLE, Facts
 from calgrid.storage.specs import ProbeSpec
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment

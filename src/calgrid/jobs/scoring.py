@@ -46,10 +46,18 @@ from calgrid.metrics.table import LABELLED, OOD, OOD_NETWORK, SOFT, ood_scores
 from calgrid.papers.smart import diagnostics as smart
 from calgrid.progress import log
 from calgrid.storage.arrays import Head, digest_of_arrays, read_head
-from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS, Call
-from calgrid.storage.records import digest_of, read_record, sha256_of, write_record
+from calgrid.storage.records import (
+    OOD_PREFIX,
+    TRAIN_SPLIT,
+    digest_of,
+    head_file,
+    logits_file,
+    read_record,
+    sha256_of,
+    write_record,
+)
 from calgrid.storage.schema import (
     BINS,
     CLASSES,

@@ -20,9 +20,18 @@ from calgrid.calibrators._probabilities import resemble_probabilities
 from calgrid.class_names import as_names
 from calgrid.errors import DataError
 from calgrid.storage.atomic import parse_json
-from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import identity_of_rows, read_matrix, read_metadata
-from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of, outside
+from calgrid.storage.records import (
+    BANK,
+    CHECKSUM,
+    FILES,
+    PREDICT,
+    SPLITS,
+    RunKey,
+    digest_of,
+    logits_file,
+    outside,
+)
 
 #: folder of the logits of a run: its names become names of folders here
 FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from calgrid.components import registry
 from calgrid.datasets.prepared import SHIFT_SPLIT
-from calgrid.storage.layout import RunKey, image_set_of
+from calgrid.storage.records import RunKey, image_set_of
 from calgrid.study.runs import Run
 from calgrid.study.study import Study
 from calgrid.training.protocol import MOST_TRAIN_ROWS, TrainingProtocol

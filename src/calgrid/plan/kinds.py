@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from calgrid.storage.layout import RUN_PATH
+from calgrid.storage.records import RUN_PATH
 
 #: the longest time limit, in minutes, which most clusters allow
 DAY = 24 * 60

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from calgrid.plan.plan import Job, Plan
 from calgrid.storage.inputs import listing, record_content
-from calgrid.storage.layout import MADE_FROM
-from calgrid.storage.records import CHECKSUM, INPUTS, MODEL
+from calgrid.storage.records import CHECKSUM, INPUTS, MADE_FROM, MODEL
 
 MISSING, FORCED = "files of it are missing", "its computation is forced"
 FOLLOWS = "results above it are made again"

@@ -19,22 +19,6 @@ from calgrid.components.options import Options
 from calgrid.errors import ConfigError
 from calgrid.plan.kinds import DAY, DECODE_THREADS, KINDS, Need, kind
 from calgrid.storage import specs
-from calgrid.storage.layout import (
-    ID_LENGTH,
-    MADE_FROM,
-    MANIFEST,
-    OOD_GROUPS,
-    OOD_PREFIX,
-    PLUGINS,
-    PROBE_TABLE,
-    RUN_PATH,
-    SPLITS,
-    STUDY_STAGES,
-    TRAIN_SPLIT,
-    RunKey,
-    image_set_of,
-    sharing_rows,
-)
 from calgrid.storage.manifest import (
     Manifest,
     ManifestPaper,
@@ -46,9 +30,23 @@ from calgrid.storage.manifest import (
 from calgrid.storage.records import (
     HIDDEN,
     HISTORY,
+    ID_LENGTH,
+    MADE_FROM,
+    MANIFEST,
     MODEL,
+    OOD_GROUPS,
+    OOD_PREFIX,
+    PLUGINS,
     PREDICT,
     PREPARE,
+    PROBE_TABLE,
+    RUN_PATH,
+    SPLITS,
+    STUDY_STAGES,
+    TRAIN_SPLIT,
+    RunKey,
+    image_set_of,
+    sharing_rows,
 )
 from calgrid.storage.schema import DRAWN, METRICS
 from calgrid.storage.sources import source_digest

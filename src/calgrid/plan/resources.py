@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from calgrid.plan.kinds import DAY, KINDS, Need
-from calgrid.storage.layout import STUDY_STAGES, run_key
+from calgrid.storage.records import STUDY_STAGES, run_key
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol
 

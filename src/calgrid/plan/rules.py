@@ -25,8 +25,7 @@ from calgrid.plan.plan import Job, Plan
 from calgrid.plan.resources import Resources, gpu_here
 from calgrid.storage import provenance
 from calgrid.storage.atomic import FULL
-from calgrid.storage.layout import STUDY_STAGES, RunKey, run_key
-from calgrid.storage.records import HIDDEN, MEND, MODEL
+from calgrid.storage.records import HIDDEN, MEND, MODEL, STUDY_STAGES, RunKey, run_key
 from calgrid.storage.schema import FITS, MARGINS, STUDY_FILES
 
 #: a file of this moment

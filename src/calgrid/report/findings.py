@@ -16,7 +16,7 @@ from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.report.tables.tuned import read_tuned
 from calgrid.report.text import format_with_unit
 from calgrid.statistics import verdicts
-from calgrid.storage.layout import OOD_GROUPS
+from calgrid.storage.records import OOD_GROUPS
 from calgrid.storage.schema import CLASSES
 
 #: verdicts on calibrators that the recommendation does not say

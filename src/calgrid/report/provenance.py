@@ -16,8 +16,8 @@ from calgrid.errors import ConfigError
 from calgrid.report import text
 from calgrid.report.study import StudyData
 from calgrid.report.table import SHOWN_ROWS
-from calgrid.storage.layout import RunKey
 from calgrid.storage.manifest import of_any_place
+from calgrid.storage.records import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 
 #: stage -> what it made

@@ -19,9 +19,17 @@ from calgrid.metrics.binning import BinSums, bin_sums, inner_edges
 from calgrid.report import text
 from calgrid.report.figures.reliability import curve_and_histogram, handles
 from calgrid.report.plotting import style
-from calgrid.storage.layout import ID_LENGTH, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.records import HISTORY, PREDICT, TRAIN, Record, verified
+from calgrid.storage.records import (
+    HISTORY,
+    ID_LENGTH,
+    PREDICT,
+    TRAIN,
+    Record,
+    RunKey,
+    logits_file,
+    verified,
+)
 from calgrid.storage.tables import read_frame
 
 #: columns that every history has

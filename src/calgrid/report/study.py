@@ -14,9 +14,8 @@ import pandas as pd
 from calgrid.errors import DataError
 from calgrid.statistics.pairs import PRIOR, both_ways, keeps_accuracy
 from calgrid.statistics.summary import Asked
-from calgrid.storage.layout import RunKey
 from calgrid.storage.manifest import Manifest, ManifestRun
-from calgrid.storage.records import Record, read_record, summary_record
+from calgrid.storage.records import Record, RunKey, read_record, summary_record
 from calgrid.storage.schema import (
     COSTS,
     METRICS,

@@ -13,8 +13,17 @@ from pathlib import Path
 
 from calgrid.errors import CalgridError, ConfigError
 from calgrid.storage.atomic import parse_json
-from calgrid.storage.layout import MADE_FROM, STUDY_STAGES, record_of
-from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS, Facts, Record
+from calgrid.storage.records import (
+    CHECKSUM,
+    FILES,
+    HIDDEN,
+    INPUTS,
+    MADE_FROM,
+    STUDY_STAGES,
+    Facts,
+    Record,
+    record_of,
+)
 from calgrid.storage.sources import source_digest
 
 #: file of a result -> SHA-256, by the folder of the result

@@ -23,16 +23,17 @@ from calgrid.components import copies, fingerprint
 from calgrid.errors import CalgridError, DataError, StateError, refuse
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
 from calgrid.storage.inputs import Results, listing
-from calgrid.storage.layout import MADE_FROM, record_of
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.manifest import PlanFile
 from calgrid.storage.records import (
     FILES,
     HIDDEN,
     INPUTS,
+    MADE_FROM,
     Facts,
     Record,
     listed,
+    record_of,
     sha256_of,
     verified,
     write_record,

@@ -15,7 +15,7 @@ Pool = Literal["probability", "logit", "calibrated"]
 
 
 class Key(TypedDict):
-    """Key of a run; see :class:`calgrid.storage.layout.RunKey`."""
+    """Key of a run; see :class:`calgrid.storage.records.RunKey`."""
 
     protocol: str
     dataset: str

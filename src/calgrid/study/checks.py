@@ -13,7 +13,7 @@ from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.components import registry
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located, refuse
-from calgrid.storage.layout import OOD_PREFIX, TRAIN_SPLIT, RunKey
+from calgrid.storage.records import OOD_PREFIX, TRAIN_SPLIT, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 from calgrid.storage.specs import Calibrator, NamedComponent

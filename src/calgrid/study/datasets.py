@@ -17,7 +17,7 @@ from calgrid.class_names import as_names
 from calgrid.components import registry
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, located, refuse
-from calgrid.storage.layout import OOD_PREFIX, image_set_of
+from calgrid.storage.records import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.study import model
 from calgrid.study.yaml_files import is_path

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located, refuse
 from calgrid.logits.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.storage.layout import EXTERNAL, SPLITS, RunKey, head_file, logits_file
 from calgrid.storage.manifest import below_results, plans
-from calgrid.storage.records import PREDICT, Record, read_record
+from calgrid.storage.records import (
+    EXTERNAL,
+    PREDICT,
+    SPLITS,
+    Record,
+    RunKey,
+    head_file,
+    logits_file,
+    read_record,
+)
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator
 from calgrid.study.checks import check_file
 from calgrid.study.model import Bank, CalArena, External, NamedRun, OfStudy, Sampled

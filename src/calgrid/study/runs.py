@@ -21,7 +21,7 @@ from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, refuse, unknown_id
-from calgrid.storage.layout import EXTERNAL_CHECKPOINT, RunKey
+from calgrid.storage.records import EXTERNAL_CHECKPOINT, RunKey
 from calgrid.storage.specs import Calibrator, CheckpointFile, NamedComponent, Pool
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.model import Match, Override

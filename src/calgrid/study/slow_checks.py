@@ -17,8 +17,7 @@ from calgrid.components import fingerprint, plugins, registry
 from calgrid.components.options import Options
 from calgrid.errors import CalgridError, ConfigError, DataError, located, refuse
 from calgrid.progress import warn
-from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
-from calgrid.storage.records import sha256_of
+from calgrid.storage.records import RunKey, image_set_of, sha256_of, sharing_rows
 from calgrid.storage.sources import cache_file, keep
 from calgrid.storage.specs import EXTERNAL_FILES
 from calgrid.study.checks import check_conformal
@@ -247,7 +246,7 @@ def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
 @functools.cache
 def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
     """Read all files of banks, and return the first run with each rows and the identity of these,
-    by what runs have in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
+    by what runs have in common that share them (:func:`~calgrid.storage.records.sharing_rows`).
 
     Refuses damaged files, runs that are compared and have other rows or another order of classes,
     also of two banks, another number of rows than that of the trained runs, and too few rows.

@@ -9,7 +9,7 @@ from calgrid.components import plugins, registry
 from calgrid.components.options import Options
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError, check_ids, refuse, unknown_id
-from calgrid.storage.layout import RunKey, image_set_of
+from calgrid.storage.records import RunKey, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.storage.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.study import checks

@@ -16,7 +16,7 @@ from calgrid.report.plotting import lines, style
 from calgrid.report.selections import Kind
 from calgrid.report.study import Group, StudyData, among, calibrated
 from calgrid.storage import schema
-from calgrid.storage.layout import RunKey
+from calgrid.storage.records import RunKey
 from calgrid.study.datasets import DatasetCatalog
 from calgrid.study.model import Override
 from calgrid.study.runs import PLAIN, CalibratorCatalog, MethodCatalog

@@ -17,7 +17,7 @@ from calgrid.report.table import (
     whole,
     words,
 )
-from calgrid.storage.layout import OOD_GROUPS
+from calgrid.storage.records import OOD_GROUPS
 from calgrid.storage.schema import METRICS
 
 SHIFT_METRICS = (*BESIDE_ECE, "aece_eq", "cece")

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from calgrid.storage.layout import RunKey, logits_files, run_key
+from calgrid.storage.records import RunKey, logits_files, run_key
 
 
 def test_paths_of_the_file_contract():
