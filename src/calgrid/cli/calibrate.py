@@ -1,6 +1,5 @@
 """``calgrid calibrate``: fit or rank calibrators on one logits file, apply one to another."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from calgrid.cli.files import (
     uncertain_text,
 )
 from calgrid.cli.reliability import check_figure, lines_of, write_figure
-from calgrid.cli.terminal import write, write_json
+from calgrid.cli.terminal import Arguments, write, write_json
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError, refuse
 from calgrid.logits.ranking import NONE, Ranked, choice, rank_calibrators, reference, usable
@@ -52,7 +51,7 @@ SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
 
-def calibrate(options: argparse.Namespace) -> None:
+def calibrate(options: Arguments) -> None:
     """Fit (or load) a calibrator, apply it, and print metrics before and after; several are ranked
     first.
     """
@@ -103,7 +102,7 @@ def calibrate(options: argparse.Namespace) -> None:
         write_json({**content, "warnings": WARNINGS})
 
 
-def _check_options(options: argparse.Namespace, names: Sequence[str], ranking: bool) -> None:
+def _check_options(options: Arguments, names: Sequence[str], ranking: bool) -> None:
     """Raise ConfigError for missing or contradictory options, before anything is read or fitted;
     ``ranking``: whether several calibrators are named, which are ranked.
     """
@@ -170,7 +169,7 @@ def _check_options(options: argparse.Namespace, names: Sequence[str], ranking: b
 
 
 def _target(
-    options: argparse.Namespace, classes: Sequence[str] | None, n_classes: int | None
+    options: Arguments, classes: Sequence[str] | None, n_classes: int | None
 ) -> Logits | None:
     """The file to calibrate, with columns in the order of the classes of the fit; labels may be
     absent if its probabilities are written.
@@ -215,7 +214,7 @@ def _is_labelled(data: Logits) -> bool:
     return bool((data.label != NO_LABEL).any())
 
 
-def _values(data: Logits, options: argparse.Namespace) -> tuple[np.ndarray, str]:
+def _values(data: Logits, options: Arguments) -> tuple[np.ndarray, str]:
     """Logits or probabilities as in the file, (N, K), or (N,) of class 1 of two; and their kind."""
     values, kind = data.probabilities, "probabilities"
     if values is None:
@@ -223,7 +222,7 @@ def _values(data: Logits, options: argparse.Namespace) -> tuple[np.ndarray, str]
     return values[:, 1] if options.binary else values, kind
 
 
-def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
+def _loaded(options: Arguments, names: Sequence[str]) -> Calibrator:
     """The saved calibrator; its kind and binary form become those of the file to calibrate."""
     calibrator = load_calibrator(options.load)
     options.kind = options.kind or calibrator.kind
@@ -244,7 +243,7 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
     return calibrator
 
 
-def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | None) -> Calibrator:
+def _fitted(options: Arguments, id: str, data: Logits, head: Head | None) -> Calibrator:
     given: dict[str, Any] = {}
     for text in options.set:
         name, equals, value = text.partition("=")
@@ -271,7 +270,7 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
 
 
 def _rank(
-    options: argparse.Namespace,
+    options: Arguments,
     names: Sequence[str],
     data: Logits,
     head: Head | None,
@@ -324,7 +323,7 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
 
 
 def _ranking_text(
-    ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, options: argparse.Namespace
+    ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, options: Arguments
 ) -> str:
     """Return the ranking as two tables of 80 columns, the best first: differences to the reference,
     and further metrics; with the choice and calibrators left out.
@@ -393,9 +392,7 @@ def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(
-    options: argparse.Namespace, calibrator: Calibrator, target: Logits
-) -> dict[str, object]:
+def _apply(options: Arguments, calibrator: Calibrator, target: Logits) -> dict[str, object]:
     """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
@@ -431,7 +428,7 @@ def _apply(
 
 
 def _write(
-    options: argparse.Namespace,
+    options: Arguments,
     calibrator: Calibrator,
     target: Logits,
     columns: Mapping[str, Output],
@@ -475,7 +472,7 @@ def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, output
 
 
 def _verdict_text(
-    options: argparse.Namespace,
+    options: Arguments,
     columns: Mapping[str, Output],
     labels: np.ndarray,
     scores: Mapping[str, Mapping[str, Estimate]],

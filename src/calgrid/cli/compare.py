@@ -1,6 +1,5 @@
 """``calgrid compare``: compares methods by their logits files for the same test samples."""
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import pandas as pd
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.files import read
-from calgrid.cli.terminal import coloured, write, write_json
+from calgrid.cli.terminal import Arguments, coloured, write, write_json
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError, refuse
 from calgrid.logits.reading import predicted, row_keys
@@ -38,7 +37,7 @@ from calgrid.storage.logits import Logits
 LEAST_RESAMPLES = 10
 
 
-def compare(options: argparse.Namespace) -> None:
+def compare(options: Arguments) -> None:
     """Print the paired difference of every two methods; see
     :func:`calgrid.statistics.paired_bootstrap`.
     """
@@ -83,7 +82,7 @@ def _parse(text: str) -> tuple[str, list[Path]]:
     return name, paths
 
 
-def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None = None) -> Logits:
+def _read(path: Path, options: Arguments, classes: Sequence[str] | None = None) -> Logits:
     """Rows sorted by index, columns in the order of the classes."""
     data = read(path, options.labels, options, classes)
     ordered = data.rows(np.lexsort(row_keys(data)))
@@ -91,7 +90,7 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
     return ordered
 
 
-def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
+def _output(path: Path, first: Logits, options: Arguments) -> Output:
     """Probabilities of a file, for the rows of the first one."""
     classes = first.metadata.get("classes")
     data = _read(path, options, classes)

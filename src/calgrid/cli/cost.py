@@ -1,13 +1,12 @@
 """``calgrid cost``: jobs and images of a configuration, and hours at measured speeds."""
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from calgrid.cli.study_of import read_study
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.errors import CalgridError, ConfigError, unknown_id
 from calgrid.plan import costs
 from calgrid.plan.plan import Plan
@@ -24,7 +23,7 @@ SIZE = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 Speeds = dict[tuple[str, ...], float]
 
 
-def cost(options: argparse.Namespace) -> None:
+def cost(options: Arguments) -> None:
     """Print jobs, images, downloads and, where a speed is known, hours of a configuration."""
     stated: dict[str, float] = {}
     for text in options.throughput:

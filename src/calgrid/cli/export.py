@@ -1,17 +1,16 @@
 """``calgrid export``: a saved calibrator for other runtimes, the numbers of a study as CSV."""
 
-import argparse
 import zipfile
 from pathlib import Path
 
 from calgrid.cli.study_of import finished_study, require_current
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.errors import StateError
 from calgrid.optional import require
 from calgrid.storage.atomic import new_folder, require_writable
 
 
-def export(options: argparse.Namespace) -> None:
+def export(options: Arguments) -> None:
     """Write a saved calibrator as ONNX, or the numbers of a study as CSV."""
     if options.onnx is None:
         _study(options.source, options.csv)

@@ -1,6 +1,5 @@
 """``calgrid metrics``, and what all commands for logits files share."""
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.cli.terminal import write, write_json
+from calgrid.cli.terminal import Arguments, write, write_json
 from calgrid.components import registry
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
@@ -37,7 +36,7 @@ ALL = "all"
 def read(
     path: Path,
     labels: Path | None,
-    options: argparse.Namespace,
+    options: Arguments,
     classes: Sequence[str] | None = None,
     labelled: bool = True,
 ) -> Logits:
@@ -100,7 +99,7 @@ def says_and_right(output: Output, labels: np.ndarray) -> str:
 def estimates(
     probabilities: Output | Predictions,
     truth: np.ndarray,
-    options: argparse.Namespace,
+    options: Arguments,
     measure: Callable[..., Mapping[str, float]] = evaluate,
     resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, Estimate]:
@@ -141,7 +140,7 @@ def uncertain_text(scores: Mapping[str, Estimate]) -> str:
     return "".join(lines)
 
 
-def metrics(options: argparse.Namespace) -> None:
+def metrics(options: Arguments) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)

@@ -1,12 +1,11 @@
 """``calgrid init``: a new folder from which Snakemake runs a study."""
 
-import argparse
 import shutil
 from pathlib import Path
 
 import yaml
 
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.components.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.storage.atomic import new_folder
@@ -43,7 +42,7 @@ rule default:
 """
 
 
-def init(options: argparse.Namespace) -> None:
+def init(options: Arguments) -> None:
     """Write configuration, Snakefile, profiles and a plugin folder; on an error, nothing."""
     folder: Path = options.folder
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):

@@ -1,23 +1,19 @@
 """``calgrid job``: what the rules of the workflow call, from the plan of a study."""
 
-import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from calgrid.cli.terminal import OF_TORCHRUN
+from calgrid.cli.terminal import OF_TORCHRUN, Arguments
 from calgrid.components import plugins
 from calgrid.errors import StateError
+from calgrid.storage.manifest import PlanFile
 from calgrid.storage.publish import Call
 from calgrid.storage.records import MADE_FROM, RunKey, read_record
 from calgrid.threads import set_threads
 
-if TYPE_CHECKING:
-    from calgrid.storage.manifest import PlanFile
 
-
-def job(options: argparse.Namespace) -> None:
+def job(options: Arguments) -> None:
     """Make the result of a job, or files of the study.
 
     Raises

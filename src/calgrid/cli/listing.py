@@ -1,6 +1,5 @@
 """``calgrid list``, ``schema`` and ``check``: components, keys of a configuration, and its runs."""
 
-import argparse
 import itertools
 import re
 from collections import defaultdict
@@ -11,7 +10,7 @@ from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.class_names import in_order_of_numbers, shown_names
 from calgrid.cli.commands import LISTED_KINDS as KINDS
 from calgrid.cli.study_of import read_study
-from calgrid.cli.terminal import write, write_json
+from calgrid.cli.terminal import Arguments, write, write_json
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.plan.plan import Plan
@@ -66,7 +65,7 @@ OF_CALGRID = "calgrid (names that a study defines are in its file alone)"
 PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
 
-def list_kind(options: argparse.Namespace) -> None:
+def list_kind(options: Arguments) -> None:
     """Print the kinds, the components of a kind, one line each, or all details of those with an
     identifier.
     """
@@ -269,12 +268,12 @@ def _shown(value: Any) -> list[str]:
     return [f"{value:,}" if isinstance(value, int) else str(value)]
 
 
-def schema(_options: argparse.Namespace) -> None:
+def schema(_options: Arguments) -> None:
     """Print the JSON Schema of configurations: keys, types, ranges, defaults and meanings."""
     write_json(Config.model_json_schema())
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: Arguments) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.study, options.data_root)
     check_all(study)

@@ -1,6 +1,5 @@
 """``calgrid verify`` and ``calgrid clean``: damaged results, and results that no study uses."""
 
-import argparse
 import functools
 import itertools
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from calgrid.cli.study_of import is_results, manifests, read_study, studies, study_folder
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.logits.bank import check_unpacked
 from calgrid.plan.plan import Plan, matching_runs
@@ -92,7 +91,7 @@ class _Verified:
         return "; ".join(parts)
 
 
-def verify(options: argparse.Namespace) -> None:
+def verify(options: Arguments) -> None:
     """Read all results in a folder, in an archive, or of a study; name what is missing or damaged,
     and what was made from other inputs than are there now.
 
@@ -268,7 +267,7 @@ def remove(path: Path) -> None:
 # clean ----------------------------------------------------------------------------------------
 
 
-def clean(options: argparse.Namespace) -> None:
+def clean(options: Arguments) -> None:
     """List results that no study uses, or those of some runs, and remove them if told."""
     place: Path = options.study
     if options.runs:

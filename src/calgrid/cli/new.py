@@ -1,16 +1,15 @@
 """``calgrid new``: a template for a component of your own, and its test."""
 
-import argparse
 import re
 from importlib import resources
 
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 from calgrid.storage.atomic import write_text
 
 
-def new(options: argparse.Namespace) -> None:
+def new(options: Arguments) -> None:
     """Write a working component and its test into a plugin folder; nothing is overwritten."""
     kind, id, folder = options.kind, options.id, options.into
     if not re.fullmatch("[a-z][a-z0-9_]*", id) or id == "base":

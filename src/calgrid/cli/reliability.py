@@ -1,6 +1,5 @@
 """``calgrid reliability``: reliability diagrams of logits files, as text or figure."""
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -8,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from calgrid.cli.files import estimates, read, rows_of, says_and_right
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.errors import ConfigError
 from calgrid.logits.reading import predicted
 from calgrid.logits.symptoms import symptoms
@@ -26,7 +25,7 @@ FIGURES = (".pdf", ".png", ".svg")
 MOST_CLASSES = 12
 
 
-def reliability(options: argparse.Namespace) -> None:
+def reliability(options: Arguments) -> None:
     """Print the bins of each file, or of the predictions of each class, or draw the diagrams side
     by side.
     """

@@ -2,12 +2,11 @@
 Snakemake.
 """
 
-import argparse
 import os
 from pathlib import Path
 
 from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.components.options import Options
 from calgrid.logits.ranking import usable
 from calgrid.logits.reading import read_head_arrays
@@ -19,7 +18,7 @@ from calgrid.study.home import home
 from calgrid.study.study import Study
 
 
-def report_logits(options: argparse.Namespace) -> None:
+def report_logits(options: Arguments) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
     plan.copy_plugins()
@@ -30,7 +29,7 @@ def report_logits(options: argparse.Namespace) -> None:
     write(f"wrote {plan.study.folder / 'report.html'}\n")
 
 
-def _configuration(options: argparse.Namespace) -> Options:
+def _configuration(options: Arguments) -> Options:
     """Configuration of a study with one external run."""
     external: dict[str, object] = {
         "kind": options.kind or "logits",
@@ -62,7 +61,7 @@ def _configuration(options: argparse.Namespace) -> Options:
     }
 
 
-def _calibrators(options: argparse.Namespace) -> list[str]:
+def _calibrators(options: Arguments) -> list[str]:
     names = calibrator_names(options.calibrator)
     if names == [ALL]:
         val = read(options.fit, options.fit_labels, options)

@@ -1,6 +1,5 @@
 """``calgrid run``: Snakemake with one line for each stage; its own output goes to a log."""
 
-import argparse
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import yaml
 
 from calgrid.cli import events, joblogs
 from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder, require_current
-from calgrid.cli.terminal import coloured
+from calgrid.cli.terminal import Arguments, coloured
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import write_text
@@ -208,7 +207,7 @@ class Screen:
             self._shown = []
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Arguments) -> None:
     """Run Snakemake on a study and show its stages.
 
     Raises

@@ -6,7 +6,6 @@ the runs (:mod:`calgrid.logits.bank`), and the SHA-256 of all files outside of `
 have records of their own.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ import yaml
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, with_bar
 from calgrid.cli.study_of import STUDY_FILE, finished_study
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.components import copies, plugins
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.atomic import replacing, require_writable
@@ -49,7 +48,7 @@ from calgrid.study.home import home
 SOURCES = "plugins"
 
 
-def pack(options: argparse.Namespace) -> None:
+def pack(options: Arguments) -> None:
     """Write the results of a finished study into an archive, without prepared data.
 
     The same results give the same bytes.

@@ -1,11 +1,10 @@
 """``calgrid show``: one run."""
 
-import argparse
 from pathlib import Path
 
 from calgrid.cli.reliability import check_figure
 from calgrid.cli.study_of import last_manifest, study_folder
-from calgrid.cli.terminal import write
+from calgrid.cli.terminal import Arguments, write
 from calgrid.errors import ConfigError, visible_lines
 from calgrid.plan.plan import matching_runs
 from calgrid.progress import warn
@@ -19,7 +18,7 @@ from calgrid.storage.records import MANIFEST, PREDICT, TRAIN, RunKey
 JOBS = {"train": TRAIN, "predict": PREDICT}
 
 
-def show(options: argparse.Namespace) -> None:
+def show(options: Arguments) -> None:
     """Print configuration, training history and reliability of a run; also draw them if a file is
     given.
     """

@@ -3,7 +3,6 @@
 It reads files below the results, and asks SLURM, where there is one, which jobs are in its queue.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 
 from calgrid.cli import joblogs
 from calgrid.cli.study_of import read_study
-from calgrid.cli.terminal import coloured, write, write_json
+from calgrid.cli.terminal import Arguments, coloured, write, write_json
 from calgrid.components import fingerprint
 from calgrid.errors import DataError, visible_lines
 from calgrid.plan.pending import FOLLOWS, Must, pending
@@ -81,7 +80,7 @@ class JobState:
     reason: str = ""
 
 
-def status(options: argparse.Namespace) -> None:
+def status(options: Arguments) -> None:
     """Print the states of the jobs of a study, or in what those of a run differ from its newest
     older results.
     """

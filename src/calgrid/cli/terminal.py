@@ -1,15 +1,18 @@
-"""What commands write: JSON, or text, which has colours and wrapped lines in a terminal alone; and
-how they end.
+"""What commands are given and write: JSON, or text, which has colours and wrapped lines in a
+terminal alone; and how they end.
 """
 
+import argparse
 import json
 import os
 import re
 import shutil
 import sys
 import textwrap
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
+#: what a command is given on its command line, by the names of :mod:`calgrid.cli.commands`
+Arguments: TypeAlias = argparse.Namespace
 #: exit code of an error that the user can fix
 EXIT_USER = 2
 #: exit code of a run that was stopped and can be continued (EX_TEMPFAIL)
