@@ -34,9 +34,12 @@ def main() -> int:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
         return calgrid()
-    from calgrid.storage.inputs import listing  # noqa: PLC0415
     from calgrid.storage.publish import Call, make_result  # noqa: PLC0415
-    from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
+    from calgrid.storage.records import (  # noqa: PLC0415
+        FILES,
+        listing,
+        read_record,
+    )
 
     template, out = Path(os.environ[TEMPLATE_VARIABLE]), Path(option("--out"))
     plan = read_record(Path(option("--plan")))

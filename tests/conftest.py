@@ -12,9 +12,8 @@ from tests.workflow.dag import finished_grid
 
 from calgrid.components import plugins
 from calgrid.plan.plan import Plan
-from calgrid.storage.inputs import listing
 from calgrid.storage.publish import Call, replace_files
-from calgrid.storage.records import MADE_FROM
+from calgrid.storage.records import MADE_FROM, listing
 from calgrid.study.study import Study
 
 HOME = Path(__file__).parents[1]

@@ -13,10 +13,9 @@ from tests.conftest import HOME, flip, later_stages
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
 from calgrid.plan.plan import Plan
-from calgrid.storage.inputs import listing
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.publish import Call, make_result, replace_files
-from calgrid.storage.records import MODEL, read_record, write_record
+from calgrid.storage.records import MODEL, listing, read_record, write_record
 from calgrid.study.study import Study
 
 RUN = "runs/digits/digits/resnet8/ce/seed1"

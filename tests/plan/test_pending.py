@@ -9,8 +9,7 @@ import pytest
 from calgrid.plan import pending as states
 from calgrid.plan.pending import pending
 from calgrid.plan.plan import KINDS, Plan
-from calgrid.storage.inputs import listing
-from calgrid.storage.records import MADE_FROM, MODEL, STUDY_STAGES, write_record
+from calgrid.storage.records import MADE_FROM, MODEL, STUDY_STAGES, listing, write_record
 from calgrid.study.study import Study
 
 GRID = {"methods": ["ce", "tst"], "shifts": ["digits_c"]}

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
+from calgrid.cli.maintenance import inputs_now
 from calgrid.components import copies, fingerprint, plugins
 from calgrid.errors import ConfigError, StateError
-from calgrid.storage.inputs import COMPARED, inputs_now, listing, record_content
 from calgrid.storage.publish import Call, make_result, replace_files
-from calgrid.storage.records import Record, write_record
+from calgrid.storage.records import COMPARED, Record, listing, record_content, write_record
 
 ABOVE, BELOW = "predict-aaaaaaaaaa", "calibrate-bbbbbbbbbb"
 

@@ -1,7 +1,9 @@
 """``calgrid verify`` and ``calgrid clean``: damaged results, and results that no study uses."""
 
+import contextlib
 import functools
 import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -18,7 +20,6 @@ from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.logits.bank import check_unpacked
 from calgrid.plan.plan import Plan, matching_runs
 from calgrid.report.text import count
-from calgrid.storage.inputs import inputs_now, why_not_current
 from calgrid.storage.locks import live_owner
 from calgrid.storage.manifest import below_results, plans
 from calgrid.storage.records import (
@@ -29,11 +30,15 @@ from calgrid.storage.records import (
     MODEL,
     PLUGINS,
     STUDY_STAGES,
+    Facts,
     Record,
+    listing,
     read_record,
     record_of,
     summary_record,
+    why_not_current,
 )
+from calgrid.storage.sources import source_digest
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -117,6 +122,27 @@ def verify(options: Arguments) -> None:
                 f"The archive {archive} is damaged or no archive of calgrid pack; take "
                 f"another copy, or pack the study again ({error})."
             ) from None
+
+
+def inputs_now(
+    record: Facts, folder: Path, root: Path | None
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each input in the record of ``folder``: its name, its SHA-256 as it was read, and that
+    of now; None for what is gone.
+
+    The user's files are below ``root``; without ``root`` they count as gone.
+    """
+    inputs = record[INPUTS]
+    for place, files in inputs["results"].items():
+        above = Path(os.path.normpath(folder / place))
+        now = listing(above)
+        for name, sha256 in files.items():
+            yield str(above / name), sha256, now.get(name)
+    for name, sha256 in inputs["files"].items():
+        found = None
+        with contextlib.suppress(ConfigError):
+            found = None if root is None else source_digest(None, str(root / name))
+        yield name, sha256, found
 
 
 def _verify(place: Path, delete: bool) -> None:

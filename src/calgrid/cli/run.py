@@ -22,9 +22,8 @@ from calgrid.cli.terminal import Arguments, coloured
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
 from calgrid.storage.atomic import write_text
-from calgrid.storage.inputs import why_not_current
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN, STUDY_STAGES, Facts
+from calgrid.storage.records import HIDDEN, STUDY_STAGES, Facts, why_not_current
 from calgrid.study.home import home
 
 #: rules that only collect others

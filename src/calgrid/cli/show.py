@@ -10,9 +10,8 @@ from calgrid.plan.plan import matching_runs
 from calgrid.progress import warn
 from calgrid.report.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.inputs import why_not_current
 from calgrid.storage.manifest import below_results
-from calgrid.storage.records import MANIFEST, PREDICT, TRAIN, RunKey
+from calgrid.storage.records import MANIFEST, PREDICT, TRAIN, RunKey, why_not_current
 
 #: jobs with the results that are shown, and their records
 JOBS = {"train": TRAIN, "predict": PREDICT}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, StateError, refuse
-from calgrid.storage.inputs import why_not_current
 from calgrid.storage.manifest import Manifest, plans
-from calgrid.storage.records import BANK, HIDDEN, MANIFEST, read_record
+from calgrid.storage.records import BANK, HIDDEN, MANIFEST, read_record, why_not_current
 from calgrid.storage.schema import METRICS
 from calgrid.study.home import home
 from calgrid.study.model import Config

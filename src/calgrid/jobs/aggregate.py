@@ -27,7 +27,6 @@ from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
-from calgrid.storage.inputs import listing
 from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.manifest import Manifest, ManifestRun
 from calgrid.storage.publish import Call, replace_files
@@ -45,6 +44,7 @@ from calgrid.storage.records import (
     Facts,
     Record,
     RunKey,
+    listing,
     record_of,
     sharing_rows,
     write_record,

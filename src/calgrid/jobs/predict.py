@@ -29,7 +29,6 @@ from calgrid.progress import Progress
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.inputs import Results
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, Call, make_result
 from calgrid.storage.records import (
@@ -41,6 +40,7 @@ from calgrid.storage.records import (
     TRAIN_SPLIT,
     Facts,
     Record,
+    Results,
     digest_of,
     head_file,
     image_set_of,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calgrid.plan.plan import Job, Plan
-from calgrid.storage.inputs import listing, record_content
-from calgrid.storage.records import CHECKSUM, INPUTS, MADE_FROM, MODEL
+from calgrid.storage.records import CHECKSUM, INPUTS, MADE_FROM, MODEL, listing, record_content
 
 MISSING, FORCED = "files of it are missing", "its computation is forced"
 FOLLOWS = "results above it are made again"

@@ -28,10 +28,9 @@ from calgrid.report.table import Table
 from calgrid.report.tables import TABLES, built
 from calgrid.statistics import compare
 from calgrid.statistics.pairs import answers
-from calgrid.storage.inputs import why_not_current
 from calgrid.storage.logits import Logits
 from calgrid.storage.manifest import Manifest
-from calgrid.storage.records import BANK, MANIFEST, RunKey, read_record
+from calgrid.storage.records import BANK, MANIFEST, RunKey, read_record, why_not_current
 from calgrid.storage.schema import BINS, METRICS, NUMBER_KEY, RESAMPLES, RUN_KEY, SUMMARY
 
 

@@ -4,7 +4,8 @@ A job works in ``<folder>.partial``, with its resume state, which survives a kil
 written last and lists the SHA-256 of all files and of all inputs; then the folder is renamed to
 ``<folder>``. The name of a folder contains a fingerprint of the options, the code and the files of
 users. A folder with a record of the same inputs is never changed: another process that wants the
-same result takes it.
+same result takes it. A job compares what it reads with its plan, and with what it has read, before
+and after, so that no result is made from other content than its name says.
 
 The files of a study (metrics, tables, figures, report) have names without fingerprints and are
 replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
@@ -22,7 +23,6 @@ from typing import Any
 from calgrid.components import copies, fingerprint
 from calgrid.errors import CalgridError, DataError, StateError, refuse
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
-from calgrid.storage.inputs import Results, listing
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.manifest import PlanFile
 from calgrid.storage.records import (
@@ -32,7 +32,9 @@ from calgrid.storage.records import (
     MADE_FROM,
     Facts,
     Record,
+    Results,
     listed,
+    listing,
     record_of,
     sha256_of,
     verified,

@@ -5,19 +5,22 @@
 ``results/{study}``.
 
 A record is a JSON file with inputs and results of a job, and the SHA-256 of its files. It contains
-a checksum of itself. Readers of a file verify it with :meth:`Record.verified`.
+a checksum of itself. Readers of a file verify it with :meth:`Record.verified`. It also lists the
+content of the results above its own: planning compares these with the records that are there then
+(:mod:`calgrid.plan.pending`).
 """
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypedDict
 
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.storage.atomic import read_json, write_json
+from calgrid.storage.atomic import parse_json, read_json, write_json
 
 #: content of a record, or of the footer of a file: key -> JSON-like value
 Facts = Mapping[str, Any]
@@ -38,6 +41,10 @@ CHECKSUM = "checksum"
 FILES = "files"
 #: record key of the SHA-256 of each input of the job
 INPUTS = "inputs"
+#: file of a result -> SHA-256, by the folder of the result
+Results = Mapping[Path, Mapping[str, str]]
+#: keys of records that planning compares
+COMPARED = (CHECKSUM, "fingerprint", FILES, INPUTS)
 #: end of every message about a damaged result
 MEND = "remove it with 'calgrid verify STUDY --delete' and run again"
 #: protocol and checkpoint of external logits
@@ -290,3 +297,62 @@ def verified(root: Path | str, record: str, name: str, what: str = "file") -> Pa
     if not Path(root, record).exists():
         return Path(root, name)
     return Record.read(Path(root), record).verified(name, what)
+
+
+def record_content(path: Path) -> Facts:
+    """Values of :data:`COMPARED` in a record, without a check of its checksum; empty if it is
+    missing or damaged.
+    """
+    try:
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {key: content[key] for key in COMPARED if key in content}
+
+
+def listing(
+    folder: Path,
+    parts: Iterable[str] = STUDY_STAGES,
+    read: Callable[[Path], Facts] = record_content,
+) -> dict[str, str]:
+    """SHA-256 of the files of a result, or of some parts of a study, as their records list them
+    now; of a record itself, the checksum of its content. Empty without a record.
+    """
+    found: dict[str, str] = {}
+    hidden = folder / HIDDEN
+    records = [folder / record_of(folder)]
+    if hidden.is_dir():
+        records = [path for part in parts for path in hidden.glob(f"{part}-*.json")]
+    for path in records:
+        content = read(path)
+        for name, facts in content.get(FILES, {}).items():
+            found[name] = facts["sha256"]
+        if CHECKSUM in content:
+            found[str(path.relative_to(folder))] = content[CHECKSUM]
+    return found
+
+
+def why_not_current(study: Path) -> str:
+    """Why the metrics, tables, figures and report of a study are not all there, intact and made
+    from each other; empty if they are.
+
+    The results of runs above them are not read.
+    """
+    for stage, above in MADE_FROM.items():
+        records = list(Path(study, HIDDEN).glob(f"{stage}-*.json"))
+        if not records:
+            is_copy = not (study / HIDDEN).is_dir()
+            records_of = f"their records are missing (folder {HIDDEN}; copy it, too)"
+            return records_of if is_copy else f"the stage '{stage}' is missing"
+        if len(records) > 1:
+            return f"the stage '{stage}' has records of several versions"
+        try:
+            record = Record.read(study, f"{HIDDEN}/{records[0].name}")
+        except (CalgridError, OSError) as error:
+            return str(error)
+        if damaged := record.damaged():
+            return f"damaged or missing: {', '.join(damaged)}"
+        made_from = record.content.get(INPUTS, {}).get("results", {}).get(os.curdir, {})
+        if above and made_from != listing(study, above):
+            return f"the stage '{stage}' was made from other files of the study than are there now"
+    return ""
