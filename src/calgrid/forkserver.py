@@ -184,4 +184,7 @@ if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]))
     from calgrid.cli.main import main
 
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    # to free all that the server imported, object by object, takes longer than many jobs
+    os._exit(code)

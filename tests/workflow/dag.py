@@ -6,7 +6,9 @@ import fcntl
 import multiprocessing
 import os
 import re
+import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,9 +68,14 @@ CONFIG = {
 
 METHODS = tuple(CONFIG["grids"][0]["methods"])
 #: Snakemake is called in forks of one process that has imported it and the libraries of planning,
-#: which is most of a dry run
+#: which is most of a dry run, and those of jobs, which is most of a small job
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["snakemake.cli", "pandas", "pyarrow.parquet", "pydantic"])
+FORKS.set_forkserver_preload(
+    [
+        *("snakemake.cli", "pandas", "pyarrow.parquet", "pydantic"),
+        *("torch", "torchvision", "scipy.stats", "sklearn.datasets", "seaborn", "jinja2"),
+    ]
+)
 
 
 def _call_snakemake(
@@ -80,10 +87,31 @@ def _call_snakemake(
     os.environ.update(environment)
     for number, file in enumerate(files, 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
+    if "-n" not in arguments:
+        _start_server_of_jobs(folder)
     sys.argv = ["snakemake", *arguments]
     from snakemake.cli import main
 
     main()
+
+
+def _start_server_of_jobs(folder: Path) -> None:
+    """As :func:`calgrid.forkserver.start`, but as a fork of this process, with its libraries."""
+    read, write = os.pipe()  # the server ends when this process, which keeps one end, does
+    address = f"{tempfile.mkdtemp()}/socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(socket.SOMAXCONN)
+    if os.fork():
+        listener.close()
+        os.environ["CALGRID_FORKSERVER"] = address
+        return
+    os.setsid()
+    os.close(write)
+    os.dup2(read, 0)
+    sys.path.insert(0, f"{folder}/src")
+    sys.argv = ["", str(listener.fileno()), "{}"]
+    runpy.run_module("calgrid.forkserver", run_name="__main__")
 
 
 def changed(study: str = "tiny", **grid: Any) -> dict[str, Any]:
