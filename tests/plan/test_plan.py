@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from calgrid.plan.kinds import Need, kind
 from calgrid.plan.plan import Plan
 from calgrid.study.study import Study
 
@@ -249,3 +250,15 @@ def test_shifts_that_have_some_classes_only_are_said_with_the_results(plan):
     (run,) = plan(grid, data_root="data").manifest()["runs"]
     assert run["warning"].startswith("imagenet_r is scored among the classes that it has")
     assert "imagenet_c" not in run["warning"]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "said"),
+    [
+        ("weight_norm", {"environment": "train"}, "a name of letters and digits alone"),
+        ("sharpness", {}, "give its 'environment'"),
+    ],
+)
+def test_a_kind_of_job_that_verify_or_snakemake_could_not_read_is_refused(name, facts, said):
+    with pytest.raises(ValueError, match=said):
+        kind(name, Need(1, 1), module="calgrid.jobs.probe", **facts)

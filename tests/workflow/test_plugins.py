@@ -20,9 +20,13 @@ LOSS, CALIBRATOR = "mine/losses/my_loss.py", "mine/calibrators/my_calibrator.py"
 METRIC = "mine/metrics/my_metric.py"
 GRID = {
     "backbones": ["my_backbone"],
-    "methods": ["ce", "my_loss"],
-    "calibrators": ["none", "my_calibrator"],
+    "methods": ["ce", "strong"],
+    "calibrators": ["none", "mild"],
     "shifts": [],
+}
+VARIANTS = {
+    "methods": {"strong": {"base": "my_loss", "weight": 0.5}},
+    "calibrators": {"mild": {"base": "my_calibrator", "weight": 0.5}},
 }
 
 
@@ -32,7 +36,8 @@ def study(tmp_path_factory):
     for kind in ("loss", "backbone", "calibrator", "metric"):
         assert main(["new", kind, f"my_{kind}", "--into", str(repository.root / "mine")]) == 0
     statistics = {"bootstrap": 20, "metrics": ["my_metric"]}
-    repository.configure({**changed(**GRID), "plugins": ["mine"], "statistics": statistics})
+    config = {**changed(**GRID), "plugins": ["mine"], "statistics": statistics, **VARIANTS}
+    repository.configure(config)
     repository.run()
     return repository
 
@@ -46,8 +51,8 @@ def edit(study):
 def test_all_of_it_is_scored(study):
     metrics = pd.read_parquet(study.root / "results/tiny/metrics.parquet")
     assert set(metrics["backbone"]) == {"my_backbone"}
-    assert set(metrics["method"]) == {"ce", "my_loss"}
-    assert {"none", "my_calibrator"} <= set(metrics["calibrator"])
+    assert set(metrics["method"]) == {"ce", "strong"}
+    assert {"none", "mild"} <= set(metrics["calibrator"])
 
 
 def test_its_metric_stands_beside_those_of_calgrid(study):
@@ -74,8 +79,8 @@ def test_its_metric_stands_beside_those_of_calgrid(study):
 def test_an_edit_reruns_what_used_the_file(study, edit):
     edit(LOSS, "logits.square()", "logits.abs()")
     edit(CALIBRATOR, "minlength=", "weights=None, minlength=")
-    scored = branch("ce", "my_loss", stages=("calibrate",)) | AGGREGATION
-    assert study.plan() == branch("my_loss") | scored
+    scored = branch("ce", "strong", stages=("calibrate",)) | AGGREGATION
+    assert study.plan() == branch("strong") | scored
     edit(LOSS, "logits.abs()", "logits.square()")
     edit(CALIBRATOR, "weights=None, minlength=", "minlength=")
     edit(METRIC, "CONFIDENT = 0.9", "CONFIDENT = 0.8")

@@ -48,7 +48,8 @@ class Kind:
         of the record in the folder of the run.
     log : its log, likewise; by default that of the kind and the run.
     rule : rule of the workflow, if its name is another.
-    environment : conda environment of the rule, a file of ``envs``.
+    environment : conda environment of the rule, a file of ``envs``; required unless it is a stage
+        of the study.
     in_processes : whether its threads are processes of one thread each, because the number of
         threads changes the last bits of results.
     """
@@ -75,12 +76,22 @@ def kind(
     name: str, need: Need, large: Need | None = None, **facts: Any
 ) -> Callable[[Planner], Planner]:
     """Declare a kind of job, which the decorated method plans; ``facts``: further attributes of
-    :class:`Kind`. A module that does not exist raises ModuleNotFoundError.
+    :class:`Kind`.
+
+    Raises
+    ------
+    ModuleNotFoundError : there is no such module.
+    ValueError : the name is not made of letters and digits, or a kind with a record has no
+        environment.
     """
     module = facts.get("module", f"calgrid.jobs.{name}")
     if find_spec(module) is None:
         raise ModuleNotFoundError(f"@kind('{name}'): there is no module '{module}'; correct it.")
     record = facts.get("record", f"{name}.json")
+    if not name.isalnum():  # as the names of folders are split at "-" and "_"
+        raise ValueError(f"@kind('{name}'): take a name of letters and digits alone.")
+    if record and "environment" not in facts:
+        raise ValueError(f"@kind('{name}'): give its 'environment', a file of envs.")
     defaults = {
         "record": record,
         "module": module,

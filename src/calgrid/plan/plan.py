@@ -735,7 +735,7 @@ class Plan:
     def _stage_modules(self, name: str) -> tuple[str, ...]:
         """Modules whose code determines a stage of the study."""
         modules = [KINDS[name].module, *self._metric_modules]
-        if name == "report":  # it shows what plugins say of their components
+        if name in ("figures", "report"):  # they read what plugins say of their components
             for code in {job.code for job in self.jobs}:
                 named = [name for name in fingerprint.modules_of(code) if "/" not in name]
                 modules += [name for name in named if not name.startswith(f"{plugins.PACKAGE}.")]

@@ -18,6 +18,7 @@ from calgrid.report.table import (
 )
 from calgrid.storage.schema import SETTING
 
+#: stages of the table, in this order
 TITLES = {
     "predict": "prediction",
     "calibrate": "fits of calibrators",
