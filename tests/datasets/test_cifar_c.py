@@ -35,21 +35,21 @@ def write(tmp_path, monkeypatch, arrays, labels):
 
 def test_rows_go_by_shift_and_severity_also_unpacked(tmp_path, monkeypatch, arrays, base, refuses):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
-    archive = Cifar10C().build(tmp_path, base)
+    archive = list(Cifar10C().build(tmp_path, base))
     with tarfile.open(tmp_path / "CIFAR-10-C.tar") as tar:
         tar.extractall(tmp_path, filter="data")
     (tmp_path / "CIFAR-10-C.tar").rename(tmp_path / "elsewhere.tar")
-    folder = Cifar10C().build(tmp_path, base)
+    folder = list(Cifar10C().build(tmp_path, base))
     for one, other in zip(archive, folder, strict=True):
         assert np.array_equal(one.split.images, other.split.images)
     assert isinstance(folder[0].split.images, np.memmap)
     fog = tmp_path / "CIFAR-10-C" / "fog.npy"
     fog.write_bytes(fog.read_bytes()[:-1])
     with refuses(DataError, f"{fog} is damaged", "replace it"):
-        Cifar10C().build(tmp_path, base)
+        list(Cifar10C().build(tmp_path, base))
     fog.unlink()
     with refuses(DataError, f"{fog} cannot be read (No such file ... complete its folder"):
-        Cifar10C().build(tmp_path, base)
+        list(Cifar10C().build(tmp_path, base))
     assert [(setting.shift, setting.severity) for setting in archive] == [
         (s, n) for s in SHIFTS for n in range(1, 6)
     ]
@@ -64,12 +64,12 @@ def test_other_labels_and_arrays_of_another_form_are_refused(tmp_path, monkeypat
     write(tmp_path, monkeypatch, arrays, np.zeros(5 * COUNT, np.uint8))
     said = r"labels in .*CIFAR-10-C.tar differ from those of the test split"
     with pytest.raises(DataError, match=said):
-        Cifar10C().build(tmp_path, base)
+        list(Cifar10C().build(tmp_path, base))
     arrays["fog"] = arrays["fog"][:-1]
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT), 5))
     said = r"'fog.npy' in .*CIFAR-10-C.tar has the wrong type or shape"
     with pytest.raises(DataError, match=said):
-        Cifar10C().build(tmp_path, base)
+        list(Cifar10C().build(tmp_path, base))
 
 
 # arrays in archives

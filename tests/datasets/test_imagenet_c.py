@@ -105,7 +105,7 @@ def test_few_pictures_are_in_memory_at_once_and_bytes_are_the_same(root, monkeyp
     original = ImagenetC.build
 
     def build(self, *arguments):
-        made = original(self, *arguments)
+        made = list(original(self, *arguments))
         kind = type(made[0].split.images)
         read = kind.__getitem__
         monkeypatch.setattr(

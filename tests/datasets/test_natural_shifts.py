@@ -57,7 +57,7 @@ def test_images_without_their_labels_are_refused(tmp_path, monkeypatch, versions
     (tmp_path / "cifar10.1_v4_labels.npy").write_bytes(npy(np.arange(6, dtype=np.int32)))
     expect(monkeypatch, Cifar101, [tmp_path / name for name in versions])
     with refuses(DataError, "cifar10.1_v4_data.npy has the wrong type or shape", "for 6 labels"):
-        Cifar101().build(tmp_path, {})
+        list(Cifar101().build(tmp_path, {}))
 
 
 # ImageNet-V2
@@ -98,7 +98,7 @@ def pack(root, monkeypatch, sets, n_classes=11, **changes):
 
 
 def test_classes_of_imagenet_v2_are_folders_of_ten_images(tmp_path, sets, monkeypatch, refuses):
-    conditions = ImagenetV2().build(tmp_path, {})
+    conditions = list(ImagenetV2().build(tmp_path, {}))
     for condition, (archive, members) in zip(conditions, sets.items(), strict=True):
         assert condition.split.labels.tolist() == np.repeat(np.arange(11), 2).tolist()
         folder = archive.removesuffix(".tar.gz") + "-format-val"
@@ -108,12 +108,12 @@ def test_classes_of_imagenet_v2_are_folders_of_ten_images(tmp_path, sets, monkey
     with tarfile.open(tmp_path / "imagenetv2-top-images.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data")
     (tmp_path / "imagenetv2-top-images.tar.gz").unlink()
-    unpacked = ImagenetV2().build(tmp_path, {})[2].split
+    unpacked = list(ImagenetV2().build(tmp_path, {}))[2].split
     np.testing.assert_array_equal(unpacked.images, conditions[2].split.images)
     del sets["imagenetv2-threshold0.7.tar.gz"]["imagenetv2-threshold0.7-format-val/3/1.jpeg"]
     pack(tmp_path, monkeypatch, sets)
     with refuses(DataError, "threshold0.7.tar.gz does not have 2 images of each of 11 classes"):
-        ImagenetV2().build(tmp_path, {})
+        list(ImagenetV2().build(tmp_path, {}))
 
 
 def test_prepared_natural_shifts_have_no_degree_and_registered_size(tmp_path, monkeypatch, refuses):
@@ -153,7 +153,7 @@ def test_tiny_imagenet_c_goes_by_corruption_and_severity(tmp_path, monkeypatch, 
     members = corrupted(cls, name)
     archive = write_tar(tmp_path / f"{name}.tar", members, "w")
     expect(monkeypatch, cls, [archive], n_classes=2)
-    conditions = cls().build(tmp_path, base([1, 0, 1], 64))
+    conditions = list(cls().build(tmp_path, base([1, 0, 1], 64)))
     assert [(each.shift, each.severity) for each in conditions] == [
         (shift, severity) for shift in cls.registered["shifts"] for severity in range(1, 6)
     ]
@@ -166,7 +166,7 @@ def test_tiny_imagenet_c_goes_by_corruption_and_severity(tmp_path, monkeypatch, 
         assert (image == expected[:, None, None]).all()
     said = f"as many images of each class as the test split ... '{cls.registered['shifts'][0]}/1'"
     with refuses(DataError, said):
-        cls().build(tmp_path, base([0, 0, 1], 64))
+        list(cls().build(tmp_path, base([0, 0, 1], 64)))
 
 
 def test_pictures_of_tiny_imagenet_c_keep_their_pixels(tmp_path, monkeypatch):

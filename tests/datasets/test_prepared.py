@@ -123,7 +123,7 @@ def test_another_file_than_the_published_one_is_refused(tmp_path, name):
     (tmp_path / file["name"]).write_bytes(b"not it")
     made = registry.load("dataset", name)()
     with pytest.raises(DataError, match=f"{file['name']} is not the published .*{file['url']}"):
-        made.build(tmp_path, {}) if isinstance(made, ShiftFamily) else made.build(tmp_path)
+        list(made.build(tmp_path, {}) if isinstance(made, ShiftFamily) else made.build(tmp_path))
 
 
 def test_labels_in_an_ood_set_are_refused(monkeypatch, tmp_path):

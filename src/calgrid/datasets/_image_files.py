@@ -14,7 +14,7 @@ standard deviation of each channel over the training images.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Literal, cast
@@ -85,7 +85,7 @@ class Source(ABC):
         """Yield the encoded images at ascending rows."""
 
     @abstractmethod
-    def files(self) -> list[SourceRecord]:
+    def files(self) -> Iterable[SourceRecord]:
         """Sizes and SHA-256 of the files, for the manifest."""
 
 

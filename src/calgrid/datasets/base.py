@@ -5,7 +5,7 @@ conditions, and random splits of source rows, with seeds that are equal for all 
 import math
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -147,8 +147,10 @@ class ShiftFamily(Images):
     """
 
     @abstractmethod
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return all conditions in a fixed order.
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterable[ShiftCondition]:
+        """Return, or yield, all conditions in a fixed order.
 
         Parameters
         ----------

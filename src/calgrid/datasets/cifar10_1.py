@@ -7,7 +7,7 @@ computed from the published file. The images of version 4 have no known checksum
 is trusted and recorded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -58,10 +58,11 @@ from calgrid.errors import DataError
 class Cifar101(ShiftFamily):
     """New test images of CIFAR-10 in two versions, in the order of their files."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return version 6 and version 4; see :class:`ShiftFamily`."""
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterator[ShiftCondition]:
+        """Yield version 6 and version 4; see :class:`ShiftFamily`."""
         paths = [download(file, data_root) for file in self.registered["files"]]
-        conditions = []
         for shift, data, truth in zip(
             self.registered["shifts"], paths[::2], paths[1::2], strict=True
         ):
@@ -73,5 +74,4 @@ class Cifar101(ShiftFamily):
                     f"{len(labels):,} labels; replace it."
                 )
             split = ImageSplit(images.transpose(0, 3, 1, 2), labels.astype(np.int64))
-            conditions.append(ShiftCondition(shift, 0, split))
-        return conditions
+            yield ShiftCondition(shift, 0, split)

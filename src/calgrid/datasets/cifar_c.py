@@ -6,7 +6,7 @@ in the unpacked folder ``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The fo
 for validation are not used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,10 @@ FACTS: Options = {
 class CifarC(ShiftFamily):
     """Base of CIFAR-10-C and CIFAR-100-C, which differ in their registered facts."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the conditions, corruption by corruption, severities ascending; see
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterator[ShiftCondition]:
+        """Yield the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
         file = self.registered["files"][0]
@@ -47,7 +49,6 @@ class CifarC(ShiftFamily):
                 f"The labels in {archive} differ from those of the test split; replace one of the "
                 "two archives."
             )
-        conditions = []
         for shift in shifts:
             images = arrays[f"{shift}.npy"]
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
@@ -57,10 +58,7 @@ class CifarC(ShiftFamily):
                 )
             for number, severity in enumerate(severities):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)
-                conditions.append(
-                    ShiftCondition(shift, severity, ImageSplit(part, np.asarray(labels)))
-                )
-        return conditions
+                yield ShiftCondition(shift, severity, ImageSplit(part, np.asarray(labels)))
 
 
 @register(

@@ -13,7 +13,7 @@ to images of the same shape, not clipped to [0, 1].
 
 import io
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -178,19 +178,17 @@ def corrupt(
 
 def corrupted_conditions(
     images: NDArray[np.uint8], labels: NDArray[np.int64], strengths: Mapping[str, Sequence[float]]
-) -> list[ShiftCondition]:
+) -> Iterator[ShiftCondition]:
     """Corrupt images at severities 1, 2, ...: corruption by corruption, severities ascending.
 
     Grey images become three equal channels; ``strengths`` has the strength of a corruption at each
     severity.
     """
-    conditions = []
     for name, steps in strengths.items():
         for severity, strength in enumerate(steps, start=1):
             changed = corrupt(images, name, severity, strength)
             split = ImageSplit(grey_to_rgb(changed) if changed.ndim == 3 else changed, labels)
-            conditions.append(ShiftCondition(name, severity, split))
-    return conditions
+            yield ShiftCondition(name, severity, split)
 
 
 @register(
@@ -213,7 +211,9 @@ class Corruptions(ShiftFamily):
     def __init__(self, *, of: str = "cifar10", images: int | None = None) -> None:
         self.of, self.images = of, images
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterable[ShiftCondition]:
         """Return the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
@@ -240,7 +240,9 @@ class DigitsC(ShiftFamily):
     7, 10, 16, 24 and 34 %.
     """
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterable[ShiftCondition]:
         """Return the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """

@@ -11,6 +11,7 @@ cropped to 224; that of FeDLaS for aircraft is not public), 448 for ViT-B/16 at 
 FeDLaS. Grey images get three equal channels.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from calgrid.components.registry import register
@@ -119,11 +120,9 @@ class FgvcAircraft(StretchedPictures):
         return train, test
 
 
-def _pairs(content: bytes) -> list[tuple[str, str]]:
-    """Lines of a list, each split at its first space."""
-    pairs = []
+def _pairs(content: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a list, each split at its first space."""
     for line in content.decode("utf-8").splitlines():
         if line.strip():
             first, _, rest = line.strip().partition(" ")
-            pairs.append((first, rest.strip()))
-    return pairs
+            yield first, rest.strip()

@@ -116,11 +116,10 @@ class FolderSource(Source):
         for row in rows:
             yield str(self.paths[row]), _read(self.paths[row])
 
-    def files(self) -> list[SourceRecord]:
-        """Number and total size of the images of each folder, and the SHA-256 of their paths and
-        contents in sorted order.
+    def files(self) -> Iterator[SourceRecord]:
+        """Yield number and total size of the images of each folder, and the SHA-256 of their paths
+        and contents in sorted order.
         """
-        records: list[SourceRecord] = []
         for name, folder in self.folders.items():
             sha256 = hashlib.sha256()
             size = 0
@@ -129,10 +128,7 @@ class FolderSource(Source):
                 size += len(content)
                 sha256.update(f"{picture}\0{len(content)}\0".encode() + content)
             count = len(self.pictures[name])
-            records.append(
-                {"path": name, "files": count, "size": size, "sha256": sha256.hexdigest()}
-            )
-        return records
+            yield {"path": name, "files": count, "size": size, "sha256": sha256.hexdigest()}
 
 
 def _pictures(folder: Path) -> list[str]:

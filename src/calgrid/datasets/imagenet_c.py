@@ -14,7 +14,7 @@ they would take 114 GB.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,8 @@ FOLDER = "imagenet_c"
 class CorruptedPictures(ShiftFamily):
     """Base of ImageNet-C and Tiny-ImageNet-C: images in ``corruption/severity/wnid/file``."""
 
-    def pictures(self, places: Sequence[Path]) -> list[tuple[str, int, Pictures]]:
-        """Corruption, severity and images of all conditions, in the registered order.
+    def pictures(self, places: Sequence[Path]) -> Iterator[tuple[str, int, Pictures]]:
+        """Yield corruption, severity and images of all conditions, in the registered order.
 
         Parameters
         ----------
@@ -53,7 +53,6 @@ class CorruptedPictures(ShiftFamily):
         for place in places:
             store = open_archive(place, lambda name: pattern.fullmatch(name) is not None)
             stores.append((store, in_folders(store, pattern)))
-        found = []
         for shift, severity in wanted:
             name = f"{shift}/{severity}"
             sets = [(store, members[name]) for store, members in stores if name in members]
@@ -62,8 +61,7 @@ class CorruptedPictures(ShiftFamily):
                     f"{len(sets)} of {', '.join(map(str, places))} have the images of '{name}': "
                     f"each archive or folder of {self.registered['label']} must occur once."
                 )
-            found.append((shift, severity, Pictures(*sets[0], self.registered["n_classes"])))
-        return found
+            yield shift, severity, Pictures(*sets[0], self.registered["n_classes"])
 
 
 @register(
@@ -108,14 +106,15 @@ class CorruptedPictures(ShiftFamily):
 class ImagenetC(CorruptedPictures):
     """Corrupted test images of ImageNet, in the order of the clean test split."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the conditions in the registered order; see :class:`ShiftFamily`."""
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterator[ShiftCondition]:
+        """Yield the conditions in the registered order; see :class:`ShiftFamily`."""
         if data_root is not None and (data_root / FOLDER).is_dir():
             places = [data_root / FOLDER]
         else:
             places = [download(file, data_root) for file in self.registered["files"]]
         seed = registry.describe("dataset", "imagenet").options["split_seed"].default
-        conditions = []
         for shift, severity, pictures in self.pictures(places):
             rows = draw_fifth(pictures.labels, seed)["test"]
             complete = len(pictures.labels) == sum(map(len, base.values()))
@@ -124,6 +123,4 @@ class ImagenetC(CorruptedPictures):
                     f"{pictures.store.place} does not have exactly the validation images of "
                     f"ImageNet under '{shift}/{severity}'; complete them."
                 )
-            split = pictures.split(rows, self.threads)
-            conditions.append(ShiftCondition(shift, severity, split))
-        return conditions
+            yield ShiftCondition(shift, severity, pictures.split(rows, self.threads))

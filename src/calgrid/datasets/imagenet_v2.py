@@ -9,7 +9,7 @@ no published checksum: the first download is trusted and recorded.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -58,10 +58,11 @@ NUMBERED = re.compile(r"(?:.*/)?(\d+)/([^/.][^/]*)")
 class ImagenetV2(ShiftFamily):
     """New test images of ImageNet, in three selections."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the three sets, each in the order of its archive; see :class:`ShiftFamily`."""
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterator[ShiftCondition]:
+        """Yield the three sets, each in the order of its archive; see :class:`ShiftFamily`."""
         n_classes = self.registered["n_classes"]
-        conditions = []
         for shift, file in zip(self.registered["shifts"], self.registered["files"], strict=True):
             unpacked = f"{file['name'].removesuffix('.tar.gz')}-format-val"
             place = unpacked_or_download(file, data_root, unpacked)
@@ -80,5 +81,4 @@ class ImagenetV2(ShiftFamily):
             images = scratch_array((len(labels), 3, SIZE, SIZE), self.scratch)
             names = [name for _, _, name in pictures]
             decode_members(place, names, (SIZE, RESIZE, False), images, self.threads)
-            conditions.append(ShiftCondition(shift, 0, ImageSplit(images, labels)))
-        return conditions
+            yield ShiftCondition(shift, 0, ImageSplit(images, labels))

@@ -78,7 +78,7 @@ def prepare(
             )
         classes = base.manifest.get("classes")
         component.classes = classes and tuple(classes)
-        conditions = component.build(root, base.splits)
+        conditions = list(component.build(root, base.splits))
         parts = {SHIFT_SPLIT: [condition.split for condition in conditions]}
         of_base = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
         entry = dataclasses.replace(entry, info={**entry.info, **of_base})

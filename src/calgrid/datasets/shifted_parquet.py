@@ -78,5 +78,5 @@ class ShiftedParquet(ShiftFamily):
                     f"'{self.of}' have {shape[1]}x{shape[2]}; use images of the same size."
                 )
             images[row] = picture
-        self.facts = {"sources": source.files()}
+        self.facts = {"sources": list(source.files())}
         return [ShiftCondition(self.shift, SEVERITY, ImageSplit(images, source.labels))]

@@ -8,7 +8,7 @@ Tiny-ImageNet, so the rows are not those of the clean test split, and only the n
 each class is compared. The MD5 are those in the code of torch-uncertainty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +36,15 @@ FACTS: Options = {
 class TinyImagenetCorrupted(CorruptedPictures):
     """Base of both parts of Tiny-ImageNet-C, which differ in their registered facts."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
-        """Return the conditions, corruption by corruption, severities ascending; see
+    def build(
+        self, data_root: Path | None, base: Mapping[str, ImageSplit]
+    ) -> Iterator[ShiftCondition]:
+        """Yield the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
         (file,) = self.registered["files"]
         place = unpacked_or_download(file, data_root, file["name"].removesuffix(".tar"))
         counts = np.bincount(base["test"].labels, minlength=self.registered["n_classes"])
-        conditions = []
         for shift, severity, pictures in self.pictures([place]):
             if not np.array_equal(np.bincount(pictures.labels), counts):
                 raise DataError(
@@ -52,8 +53,7 @@ class TinyImagenetCorrupted(CorruptedPictures):
                 )
             rows = np.arange(len(pictures.labels))
             split = pictures.split(rows, self.threads, size=64, resize=64)
-            conditions.append(ShiftCondition(shift, severity, split))
-        return conditions
+            yield ShiftCondition(shift, severity, split)
 
 
 @register(
