@@ -217,7 +217,12 @@ class TestMistakes:
 
     @pytest.mark.parametrize(
         ("role", "name"),
-        [("--fit", "nan.npz"), ("--fit", "no_labels.npz"), ("--apply", "absent.npz")],
+        [
+            ("--fit", "nan.npz"),
+            ("--fit", "no_labels.npz"),
+            ("--apply", "nan.npz"),
+            ("--apply", "absent.npz"),
+        ],
     )
     def test_a_bad_file_writes_nothing(self, folder, pair, fails, role, name):
         out, fitted = folder / "out.parquet", folder / "fitted.safetensors"

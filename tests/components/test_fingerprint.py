@@ -243,7 +243,6 @@ EDITS = {
 
 
 def _fingerprints(package, edits, home):
-    """Fingerprints after each edit of a package."""
     edits = {name: edit[:3] for name, edit in edits.items()}
     task = {"edits": edits, "package": str(package), "home": str(home), "config": CONFIG}
     done = subprocess.run(

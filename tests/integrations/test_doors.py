@@ -162,15 +162,3 @@ def test_scikit_learn_refuses_scores_that_are_nan(refuses):
     estimator = CalibratedEstimator(Broken(), "vs").fit(rows, np.arange(90) % 3)
     with refuses(DataError, "row 0 (counted from 0) has NaN"):
         estimator.predict_proba(np.full((1, 4), 100.0))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_commands_refuse_bad_rows(bad, tmp_path, capsys):
-    logits, labels = drawn(0, 100)
-    np.savez(tmp_path / "fit.npz", logits=logits, labels=labels)
-    np.savez(tmp_path / "new.npz", logits=np.vstack([GOOD, np.where(GOOD > 2, bad, GOOD)]))
-    files = ["--fit", str(tmp_path / "fit.npz"), "--apply", str(tmp_path / "new.npz")]
-    assert main(["calibrate", "--calibrator", "vs", *files]) != 0
-    said = capsys.readouterr().err
-    assert "row 1" in said
-    assert "NaN" in said

@@ -421,29 +421,24 @@ def sizes(make) -> Written:
 
 @pytest.fixture(scope="session")
 def tables(study) -> Path:
-    """Folder with the tables of the study."""
     return study.tables()
 
 
 @pytest.fixture(scope="session")
 def figures(study) -> Path:
-    """Folder with the figures of the study."""
     return study.figures(formats=tuple(FORMATS))
 
 
 @pytest.fixture(scope="session")
 def ablation_tables(ablation) -> Path:
-    """Folder with the tables of the ablation."""
     return ablation.tables()
 
 
 @pytest.fixture(scope="session")
 def ablation_figures(ablation) -> Path:
-    """Folder with the figures of the ablation."""
     return ablation.figures()
 
 
 @pytest.fixture(scope="session")
 def external_figures(external) -> Path:
-    """Folder with the figures of the external study."""
     return external.figures()
