@@ -322,7 +322,7 @@ def clean(options: Arguments) -> None:
         write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
     write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")
     if not (options.yes or _agrees()):
-        write("Nothing was removed.\n")
+        write("Nothing was removed; --yes removes them without a question.\n")
         return
     for folder in with_bar(folders, "remove"):
         remove(folder)

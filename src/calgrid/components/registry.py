@@ -182,7 +182,7 @@ class Description:
             dataset = known[dataset].info.get("like", dataset)
         values.update(self.dataset_defaults.get(dataset or "", {}))
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
-        names = self.options or ("(it has none)",)
+        names = self.options or ("(it has none with annotation and default)",)
         check_ids("hyper-parameter", overrides or {}, names, place)
         values.update(overrides or {})
         for name, option in self.options.items():

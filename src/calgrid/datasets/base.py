@@ -96,7 +96,15 @@ class Draw(TypedDict):
 
 
 class Images:
-    """Common base of data sets and shift families."""
+    """Common base of data sets and shift families.
+
+    Facts in ``@register``, as literals:
+
+    - ``role`` : ``dataset``, ``ood`` or ``shift``;
+    - ``label`` : its name in tables; ``download`` : whether its files are downloaded;
+    - ``image_shape`` : channels, height and width of its images;
+    - ``n_classes``, ``mean``, ``std`` (of a channel, in [0, 1]) and ``sizes`` (split -> images).
+    """
 
     registered: ClassVar[Options]
     #: folder for the files of :func:`scratch_array`, set by the preparation; None: in memory
@@ -140,6 +148,8 @@ class Dataset(Images):
 
 class ShiftFamily(Images):
     """Base of shift families (role ``shift``): further test sets tied to a data set.
+
+    Further facts: ``base``, the data set; ``shifts``, names of its corruptions; ``severities``.
 
     With ``some_classes=True``, only the logits of the classes that occur count: calibrators are
     fitted on the validation rows of these classes. ``sizes={"shift": n}`` are the images of all
