@@ -217,3 +217,16 @@ def test_few_errors_give_neither_interval_nor_verdict(name, errors, known):
     assert np.isfinite(bounds[name]).all() == known
     assert (rows.loc[name, "verdict"] != "no verdict") == known
     assert np.isfinite(bounds["nll"]).all()
+
+
+def test_one_network_with_too_few_errors_leaves_no_interval_of_the_difference():
+    """Not of the metric with fewer resamples, either."""
+    labels, confidence = np.arange(200) % 2, np.linspace(0.6, 0.95, 200)
+    models = []
+    for wrong in (2, 60):
+        top = np.where(np.arange(200) % 67 < wrong // 3 + 1, 1 - labels, labels)
+        of_class_1 = np.where(top == 1, confidence, 1 - confidence)
+        models.append(np.column_stack([1 - of_class_1, of_class_1]))
+    found = intervals.bootstrap_difference(*models, labels, n_resamples=210)
+    assert np.isnan(found["smce"]).all()
+    assert np.isfinite(found["nll"]).all()

@@ -389,7 +389,7 @@ def with_added(
     for parts in (values, noise):
         for name in LABELLED.keys() & parts.keys():
             if any(map(operator.lt, counts, LABELLED[name].needs)):
-                parts[name] = np.full(n_resamples, np.nan)
+                parts[name] = np.full_like(parts[name], np.nan)
     return Draws(values, noise)
 
 
