@@ -10,8 +10,7 @@ from tests.metrics.cases import calibrated, predictions, softmax, with_confidenc
 
 from calgrid import metrics
 from calgrid.errors import ConfigError
-from calgrid.metrics import _chance, _estimators, binning, intervals
-from calgrid.metrics.classwise import ClasswiseBins
+from calgrid.metrics import _estimators, binning, intervals
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
 PERCENTILE, SKEWED, BINOMIAL, CENTRED, UNBIASED = (
@@ -229,7 +228,7 @@ def test_the_guard_is_what_resampling_adds_to_the_gaps_of_the_bins():
 
 def test_squares_of_the_bins_of_classes():
     probs, labels = calibrated(300)
-    seen = ClasswiseBins(metrics.check_probabilities(probs, labels), 15).squares()
+    seen = binning.ClasswiseBins(metrics.check_probabilities(probs, labels), 15).squares()
     for k, (p, y) in enumerate(zip(probs.T, np.eye(5)[labels].T, strict=True)):
         index = np.searchsorted(np.linspace(0, 1, 16)[1:-1], p)
         np.testing.assert_allclose(seen[k], np.bincount(index, (p - y) ** 2, 15), atol=1e-12)
@@ -318,7 +317,7 @@ def test_the_smooth_error_has_fewer_resamples_which_are_the_first(monkeypatch):
 def test_resamples_of_the_smooth_error_may_merge_near_confidences(monkeypatch):
     case = calibrated(300)
     exact = intervals.resampled(*case, n_resamples=10).drawn["smce"]
-    monkeypatch.setattr(_chance, "SMOOTH_CELLS", 100)
+    monkeypatch.setattr(_estimators, "SMOOTH_CELLS", 100)
     merged = intervals.resampled(*case, n_resamples=10).drawn["smce"]
     assert np.abs(merged - exact).max() <= 0.005
     assert not np.array_equal(merged, exact)

@@ -18,11 +18,10 @@ from calgrid.errors import DataError
 from calgrid.papers.report import write_report
 from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.report import captions
-from calgrid.report.findings import _parts, findings
+from calgrid.report.findings import _parts, calibration, findings, recommendation
 from calgrid.report.index import read_index, write_index
 from calgrid.report.provenance import _sources, bibtex
 from calgrid.report.recipes import best_of_all
-from calgrid.report.recommendation import calibration, recommendation
 from calgrid.report.study import StudyData
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES

@@ -10,7 +10,7 @@ from tests.report.conftest import CLEAN
 import calgrid
 from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
-from calgrid.papers.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
+from calgrid.papers.claims import CONFIRMED, OPEN, REFUTED, claim_tests
 from calgrid.report.recipes import ties
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.pairs import both_ways

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from calgrid.metrics import METRICS
+from calgrid.papers.claims import TIMES
 from calgrid.papers.declared import COORDINATES, Claim, PaperTable, declared
-from calgrid.papers.run_tests import TIMES
 
 PAPERS = {name: declared(name) for name in ("fedlas", "maccal", "smart")}
 TABLES = [table for paper in PAPERS.values() for table in paper.tables]

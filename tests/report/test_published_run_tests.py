@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from calgrid.errors import ConfigError
-from calgrid.papers import run_tests
-from calgrid.papers.run_tests import claim_verdict
+from calgrid.papers import claims
+from calgrid.papers.claims import claim_verdict
 from calgrid.statistics import holm
 
 RNG = np.random.default_rng(3)
@@ -36,7 +36,7 @@ def pairs(*rows, lower=True):
 def claim_tests(runs, asked, draws=None, redrawn=None, margin=0.0, level=0.95):
     """Tests of runs that do not vary over test samples by default."""
     zeros = runs.assign(draws=[np.zeros(200)] * len(runs), pairs=[[]] * len(runs))
-    return run_tests.claim_tests(
+    return claims.claim_tests(
         runs, asked, zeros if draws is None else draws, redrawn, margin, level
     )
 
@@ -141,7 +141,7 @@ def drawn(**cells):
 
 
 def fit_tests(fits, asked, draws=None, redrawn=()):
-    return claim_tests(fits, asked, drawn() if draws is None else draws, redrawn)
+    return claims.claim_tests(fits, asked, drawn() if draws is None else draws, redrawn)
 
 
 def test_deviation_is_that_of_the_difference_on_samples_and_of_the_fits():

@@ -17,7 +17,7 @@ from calgrid.report.changes import changes
 from calgrid.report.index import read_index
 from calgrid.report.recipes import best_of_all, best_of_methods
 from calgrid.report.study import StudyData
-from calgrid.report.tables import built, comparison, methods, questions
+from calgrid.report.tables import built, comparison, methods
 from calgrid.storage.schema import HISTOGRAM_BINS, SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.tables import read_frame, write_frame
@@ -449,11 +449,11 @@ def test_the_answer_says_what_was_found_and_what_was_not():
         ci_high=[-0.073, 0, 0.0036, 0],
     )
     error = rows.iloc[:1].assign(metric="ece", decided_by="squared_ce")
-    assert questions._answer(pd.concat([rows, error])) == (
+    assert comparison._answer(pd.concat([rows, error])) == (
         "better: NLL lower by 0.20 nats [0.07, 0.32]; worse: Root of squared CE higher by 5.0 % "
         "[4.0, 6.0]; no difference found in Brier (detectable: 0.012); equivalent: Accuracy"
     )
-    assert questions._answer(rows.assign(verdict="no verdict")) == "no verdict"
+    assert comparison._answer(rows.assign(verdict="no verdict")) == "no verdict"
 
 
 def test_a_single_seed_answers_nothing_and_a_question_is_words(make):
@@ -581,7 +581,7 @@ def halved(make):
 
 
 def test_questions_about_calibrators_find_what_is_true(halved):
-    table = questions.comparisons(halved.opened()[0])
+    table = comparison.comparisons(halved.opened()[0])
     (section,) = table.sections
     rows = [
         dict(zip(section.header, (cell.text for cell in row), strict=True)) for row in section.rows

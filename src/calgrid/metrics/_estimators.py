@@ -1,4 +1,6 @@
-"""Metrics of many resamples at once: each estimator maps weights to one value per resample.
+"""Metrics of many resamples at once: each estimator maps weights to one value per resample. Also
+calibration errors that chance gives a calibrated model, and changes of scores by errors that were
+not seen.
 
 A resample is a row of weights: how often each sample was drawn. Sums over resamples are matrix
 products, and samples are sorted and binned only once.
@@ -10,6 +12,7 @@ possible excess due to noise, from the change of these sums under resampling: se
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +29,8 @@ from calgrid.metrics import (
     scoring,
     smooth,
 )
-from calgrid.metrics._chance import BINNED, smooth_cells
-from calgrid.metrics._inputs import Floats, Predictions
-from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
-from calgrid.metrics.failure import Confidences
+from calgrid.metrics._inputs import Floats, Mask, Places, Predictions
+from calgrid.metrics.failure import Confidences, harmonic_tails
 from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_SLOW, Metric
 
@@ -43,6 +44,30 @@ FEW_SAMPLES = 500
 BLOCK_ENTRIES = 2**18
 #: fewest rows of such an array, as each block has calls of many functions
 MIN_ROWS = 16
+
+#: most sets of labels that are drawn from the probabilities
+MOST_DRAWS = 99
+#: errors that are added to every second resample: 1.96 deviations of their number are 3.9, and the
+#: exact upper end of a Poisson mean of which no event was seen is 3.7
+ADDED_ERRORS = 4
+#: errors of a sample that is as good as any; with fewer, added ones count in proportion to what is
+#: missing
+MANY_ERRORS = 50
+#: doubt of a model that has none
+TINY = 1e-300
+#: largest inverse temperature at which these are scored: without errors there is no best one
+LARGEST_BETA = 2.0
+#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
+#: equal cells
+SMOOTH_CELLS = 1000
+#: errors of equal-width bins and their functions of the sums
+BINNED: dict[str, Callable[[binning.BinSums], Floats]] = {
+    "ece": binning.mean_gap,
+    "mce": binning.largest_gap,
+    "rmsce": binning.rms_gap,
+    "o_ece": binning.mean_over,
+    "u_ece": binning.mean_under,
+}
 
 
 class Draws(NamedTuple):
@@ -95,11 +120,17 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
-    makers = [_sorted, _kernel, _classwise]
+    found = [*deciding_estimators(predictions, n_bins)]
+    found += [make(predictions, n_bins) for make in (_sorted, _kernel, _classwise)]
     if predictions.probs.size <= MOST_SLOW:
-        makers += [_directed, _separated]
-    others = (make(predictions, n_bins) for make in makers)
-    return (*deciding_estimators(predictions, n_bins), *others)
+        # L_p errors with the maps of the sample, and the macro AUROC to first order
+        errors = {}
+        for by in recalibration.MAPS:
+            for p, each in recalibration.directed(predictions, by).items():
+                errors[f"l{p}_{by}"] = each
+        mean = classes.auroc_per_sample(predictions) / predictions.n_samples
+        found += [_of_columns(errors), lambda weights: Draws({"macro_auroc": weights @ mean}, {})]
+    return tuple(found)
 
 
 def smooth_estimator(predictions: Predictions) -> Estimator:
@@ -222,23 +253,6 @@ def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
     return estimate
 
 
-def _directed(predictions: Predictions, n_bins: int) -> Estimator:
-    """Estimator of the L_p errors, with the maps of the sample."""
-    return _of_columns(
-        {
-            f"l{p}_{by}": each
-            for by in recalibration.MAPS
-            for p, each in recalibration.directed(predictions, by).items()
-        }
-    )
-
-
-def _separated(predictions: Predictions, n_bins: int) -> Estimator:
-    """Estimator of the macro AUROC to first order."""
-    mean = classes.auroc_per_sample(predictions) / predictions.n_samples
-    return lambda weights: Draws({"macro_auroc": weights @ mean}, {})
-
-
 def _centre(gap: Floats, seen: Floats) -> Floats:
     """Gaps of bins, with insignificant ones set to 0; ``seen`` are the sums of squared residuals
     that resampling uses, both with the same shape.
@@ -296,8 +310,8 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     """Estimator of the classwise error and the parts of the Brier score."""
-    bins = ClasswiseBins(predictions, n_bins)
-    plain = classwise_sums(predictions, n_bins)
+    bins = binning.ClasswiseBins(predictions, n_bins)
+    plain = binning.classwise_sums(predictions, n_bins)
     sample = binning.BinSums(
         plain.count[:, None], plain.confidence[:, None], plain.correct[:, None]
     )
@@ -374,3 +388,196 @@ def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
         }
 
     return estimate
+
+
+# errors by chance, and errors that were not seen
+# --------------------------------------------------------------------------------------------------
+
+
+def chance_errors(
+    predictions: Predictions, n_bins: int, n_draws: int, seed: int
+) -> dict[str, Floats]:
+    """Errors (Q,) of a calibrated model with the same probabilities, by metric: its labels are
+    drawn from them.
+
+    Parameters
+    ----------
+    predictions : N samples, whose labels are not used. n_bins : number of bins.
+    n_draws : Q. seed : of the draws, which depend only on it and N.
+    """
+    uniform = np.random.default_rng([seed, 3]).random((n_draws, predictions.n_samples))
+    # a draw is the most probable label where its number is below the confidence
+    ascending = predictions.confidence[predictions.order]
+    correct = np.take(uniform, predictions.order, axis=1) < ascending
+    residual = (ascending - correct) / predictions.n_samples
+    nodes = kernel.node_shares(ascending).T @ residual.T
+    labels = _other_labels(predictions.probs, uniform)
+    errors = {
+        **_ordered_errors(ascending, predictions.tie_ends, correct, n_bins),
+        **_classwise_errors(predictions, n_bins, labels, n_draws),
+        "smece": kernel.fixed_points(nodes.T),
+    }
+    if predictions.probs.size <= MOST_SLOW:
+        errors |= _directed_errors(predictions, labels, n_draws)
+    return errors
+
+
+class Labels(NamedTuple):
+    """Drawn labels that are not the most probable ones: number of the draw, sample and class of
+    each, (L,).
+    """
+
+    draw: Places
+    row: Places
+    label: Places
+
+
+def _other_labels(probs: Floats, uniform: Floats) -> Labels:
+    """Labels of probabilities (N, K), by numbers (Q, N) that are uniform in [0, 1)."""
+    parts = []
+    for block in row_blocks(*probs.shape):
+        rest, numbers = probs[block].copy(), uniform[:, block]
+        rows, top = np.arange(len(rest)), rest.argmax(axis=1)
+        beyond = numbers - rest[rows, top]
+        draw, row = np.nonzero(beyond >= 0)
+        rest[rows, top] = 0
+        np.cumsum(rest, axis=1, out=rest)
+        # one search over all rows
+        rest += rows[:, None]
+        place = np.searchsorted(rest.ravel(), row + beyond[draw, row], side="right")
+        label = np.minimum(place - row * rest.shape[1], rest.shape[1] - 1)
+        parts.append((draw, row + block.start, label))
+    return Labels(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _ordered_errors(
+    ascending: Floats, ends: Places, correct: Mask, n_bins: int
+) -> dict[str, Floats]:
+    """Errors (Q,) that need the order of the confidences (N,) with the ends of ties (G,) alone,
+    from correct predictions (Q, N) in this order.
+    """
+    n_draws, n = correct.shape
+    once = np.broadcast_to(1, (n_draws, n))
+    ranks = _weighted.Ranks(np.broadcast_to(np.arange(n + 1.0), (n_draws, n + 1)))
+    right = _weighted.cumulative(correct.astype(np.float64))
+    gaps = _weighted.cumulative(ascending[None]) - right
+    drawn_correct, drawn = (_weighted.Carried(ascending, once, 0, sums) for sums in (right, gaps))
+    borders = binning.bin_borders(ascending, n_bins)
+    edges = _weighted.adaptive_positions(ascending, ranks, n_bins)[0]
+    sums = binning.BinSums(np.diff(borders), np.diff(gaps[:, borders], axis=1), np.zeros(()))
+    positions, cell = smooth_cells(ascending)
+    of_cells = np.append(0, np.cumsum(np.bincount(cell)))
+    (swept,) = _weighted.sweep(drawn_correct, ranks, (drawn,), norm=1)
+    return {
+        **{name: read(sums) for name, read in BINNED.items()},
+        **_weighted.errors(gaps, gaps[:, edges], ranks, n_bins, ends),
+        "ece_sweep": swept,
+        "smce": smooth.optimum(positions, np.diff(gaps[:, of_cells], axis=1) / n),
+    }
+
+
+def _classwise_errors(
+    predictions: Predictions, n_bins: int, labels: Labels, n_draws: int
+) -> dict[str, Floats]:
+    """Errors (Q,) of the bins of each class."""
+    plain, k = binning.classwise_sums(predictions, n_bins), predictions.probs.shape[1]
+    top = predictions.probs.argmax(axis=1)
+    of_top = top * n_bins + binning.bin_index(predictions.confidence, n_bins)
+    drawn_probs = predictions.probs[labels.row, labels.label]
+    cell = labels.label * n_bins + binning.bin_index(drawn_probs, n_bins)
+    first, size = labels.draw * (k * n_bins), n_draws * k * n_bins
+    moved = np.bincount(first + cell, minlength=size)
+    moved -= np.bincount(first + of_top[labels.row], minlength=size)
+    sure = np.bincount(of_top, minlength=k * n_bins)
+    correct = (sure + moved.reshape(n_draws, -1)).reshape(n_draws, k, n_bins).astype(np.float64)
+    sums = binning.BinSums(plain.count, plain.confidence, correct)
+    return {
+        "cece": binning.mean_gap(sums).mean(axis=1),
+        "brier_calibration": binning.debiased_square(sums).sum(axis=1),
+    }
+
+
+def _directed_errors(predictions: Predictions, labels: Labels, n_draws: int) -> dict[str, Floats]:
+    """L_p errors (Q,) along the directions of the sample."""
+    (n, k), top = predictions.probs.shape, predictions.probs.argmax(axis=1)
+    place, place_of_top = labels.row * k + labels.label, np.arange(n) * k + top
+    errors = {}
+    for by in recalibration.MAPS:
+        for p, direction in recalibration.directions(predictions, by).items():
+            of_top = direction.take(place_of_top)
+            moved = direction.take(place) - of_top.take(labels.row)
+            sums = np.bincount(labels.draw, moved, n_draws) + of_top.sum()
+            errors[f"l{p}_{by}"] = (sums - np.vdot(direction, predictions.probs)) / n
+    return errors
+
+
+def smooth_cells(confidence: Floats) -> tuple[Floats, Places]:
+    """Ascending positions (G,) of cells of [0, 1] for the smooth calibration error, and the cell of
+    each confidence (N,): the distinct ones, or SMOOTH_CELLS equal cells if there are more.
+    """
+    positions, cell = np.unique(confidence, return_inverse=True)
+    if len(positions) > SMOOTH_CELLS:
+        occupied, cell = np.unique(np.floor(confidence * SMOOTH_CELLS), return_inverse=True)
+        positions = (occupied + 0.5) / SMOOTH_CELLS
+    return positions, cell
+
+
+def added_errors(
+    predictions: Predictions, n_bins: int, n_resamples: int, seed: int
+) -> tuple[dict[str, Floats], Floats]:
+    """Change (R,) of means over samples, AURC, ``squared_ce`` and parts of scores by errors that
+    were not seen, by metric, and that of ``squared_ce`` by products of two of them.
+
+    Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
+    probability that they are not, whose label becomes the most probable other class. Random
+    numbers, which depend on N and the seed alone, are places in the order of confidence, so that
+    similar models get similar errors. They count less the more errors the sample has, and not at
+    all beside MANY_ERRORS.
+    """
+    n = predictions.n_samples
+    weight = 1 - (n - predictions.correct.sum()) / MANY_ERRORS
+    if weight <= 0 or not predictions.correct.any():
+        return {}, np.zeros(n_resamples)
+    numbers = np.random.default_rng([seed, 2]).random((n_resamples, ADDED_ERRORS))
+    # the same of any number of resamples
+    numbers = numbers[1::2].ravel()
+    doubt = np.maximum(1 - predictions.confidence, TINY) * predictions.correct
+    ends = doubt[predictions.order].cumsum()
+    place = np.searchsorted(ends, numbers * ends[-1], side="right")
+    picked = predictions.order[np.minimum(place, n - 1)]  # rounding of the sum
+    kept = predictions.rows(picked)
+    others = kept.probs.copy()
+    others[np.arange(len(picked)), kept.labels] = -1
+    changed = replace(kept, labels=others.argmax(axis=1))
+    of_sample = {
+        "accuracy": changed.correct - kept.correct,
+        "top5": scoring.top5_per_sample(changed) - scoring.top5_per_sample(kept),
+        "nll": scoring.nll_per_sample(changed) - scoring.nll_per_sample(kept),
+        "brier": scoring.brier_per_sample(changed) - scoring.brier_per_sample(kept),
+    }
+    count = np.bincount(predictions.labels)
+    of_class = count[kept.labels] * (count > 0).sum() / n
+    of_sample["balanced_accuracy"] = of_sample["accuracy"] / of_class
+    if predictions.probs.size <= MOST_SLOW:
+        beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
+        of_sample["nll_refinement"] = beta * of_sample["nll"]
+        of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
+    # the mean over ties of what an error there adds to N times the AURC
+    ascending, there = predictions.confidence[predictions.order], predictions.confidence[picked]
+    area = np.append(0, np.cumsum(harmonic_tails(n)))
+    begin, end = (n - np.searchsorted(ascending, there, side) for side in ("right", "left"))
+    of_sample["aurc"] = (area[end] - area[begin]) / (end - begin)
+    bins = binning.residual_bins(predictions, n_bins)
+    place, residual = bins.place[picked], bins.residual[picked]
+    # a sample that is alone in its bin does not count
+    moved = (np.bincount(bins.place)[place] > 1).astype(np.float64)
+    of_sample["squared_ce"] = 2 * moved * (bins.sums[place] - residual) / bins.others[place]
+    errors = np.zeros((n_resamples // 2, n_bins))
+    np.add.at(errors, (np.arange(len(picked)) // ADDED_ERRORS, place), moved)
+    pairs = np.zeros(n_resamples)
+    pairs[1::2] = weight**2 * (errors * (errors - 1) / bins.others).sum(axis=1) / n
+    changes = {}
+    for name, values in of_sample.items():
+        changes[name] = np.zeros(n_resamples)
+        changes[name][1::2] = weight * values.reshape(-1, ADDED_ERRORS).sum(axis=1) / n
+    return changes, pairs

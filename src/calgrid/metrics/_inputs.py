@@ -133,11 +133,6 @@ class Predictions:
         return _logarithms(self.label_probs)
 
     @property
-    def log_probs(self) -> Floats:
-        """Logarithms of all probabilities, (N, K); -inf for ln 0."""
-        return _logarithms(self.probs) if self.logs is None else self.logs
-
-    @property
     def n_impossible(self) -> int:
         """Number of rows whose label has the probability 0, and so an infinite NLL."""
         return int(np.isneginf(self.label_logs).sum())

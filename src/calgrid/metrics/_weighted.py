@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.metrics._inputs import Floats, Mask, Places
+from calgrid.metrics._inputs import Floats, Places
 
 
 def cumulative(weights: Floats) -> Floats:
@@ -63,15 +63,6 @@ class Ranks:
         shifted = ranks + self._shift[rows]
         position = np.searchsorted(self._ascending, shifted.ravel(), side="right")
         return position.reshape(shifted.shape) - self.before.shape[1] * self._row[rows] - 1
-
-
-def largest_at(sums: Floats, ends: Places) -> Floats:
-    """Largest absolute value, (R,), of cumulative sums (R, N + 1) at the ends of
-    ties.
-    """
-    tied = len(ends) < sums.shape[1] - 1
-    there = np.take(sums, ends, axis=1) if tied else sums[:, 1:]
-    return np.maximum(np.abs(there.max(axis=1)), np.abs(there.min(axis=1)))
 
 
 def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> Places:
@@ -161,10 +152,11 @@ def errors(
     at_edges : those at the edges of :func:`adaptive_positions`, (R, M + 1).
     """
     n = gaps.shape[1] - 1
+    there = np.take(gaps, ends, axis=1) if len(ends) < n else gaps[:, 1:]
     return {
         "aece": np.abs(np.diff(at_edges, axis=1)).sum(axis=1) / n,
         "aece_eq": np.abs(run_gaps(gaps, ranks, n_bins, ends)).sum(axis=1) / n,
-        "ks": largest_at(gaps, ends) / n,
+        "ks": np.maximum(np.abs(there.max(axis=1)), np.abs(there.min(axis=1))) / n,
     }
 
 
@@ -183,7 +175,10 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
     norm : norm of the gaps, 1 or 2.
     """
     resamples, n = correct.weights.shape
-    separated = _separated(correct, ranks)
+    # whether all drawn errors precede all drawn correct predictions
+    first = [np.searchsorted(sums, 0, side="right") - 1 for sums in correct.cumulated]
+    before = ranks.before[np.arange(resamples), first]
+    separated = before == ranks.before[:, -1] - correct.cumulated[:, -1]
     errors = [np.empty(resamples) for _ in carried]
     for values, one in zip(errors, carried, strict=True):
         gaps = np.diff(one.cumulated[separated], axis=1)
@@ -211,13 +206,6 @@ def _sweep_bins(n: int, n_bins: int) -> tuple[Places, Places]:
     """Sizes (B,) and inner edges (B - 1,) of the bins with the ranks r with floor(r B / n) = i."""
     borders = -(-np.arange(n_bins + 1) * n // n_bins)
     return np.diff(borders), borders[1:-1]
-
-
-def _separated(correct: Carried, ranks: Ranks) -> Mask:
-    """Whether all drawn errors precede all drawn correct predictions, (R,)."""
-    first = [np.searchsorted(sums, 0, side="right") - 1 for sums in correct.cumulated]
-    before = ranks.before[np.arange(len(first)), first]
-    return before == ranks.before[:, -1] - correct.cumulated[:, -1]
 
 
 def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:

@@ -23,7 +23,6 @@ from calgrid.metrics._inputs import (
     computed_once,
 )
 from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative
-from calgrid.metrics.classwise import classwise_sums
 
 
 def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -220,7 +219,7 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K
     rather than max(y) + 1.
     """
-    sums = classwise_sums(check_probabilities(probs, labels), n_bins)
+    sums = binning.classwise_sums(check_probabilities(probs, labels), n_bins)
     errors = binning.mean_gap(sums)
     return math.fsum(errors) / len(errors)
 

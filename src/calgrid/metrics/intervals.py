@@ -52,7 +52,7 @@ linear part and by products of two added
 found no valid one.
 
 Resamples of a sample with few errors do not know the errors that it might have had. So there are
-two more sources of noise (:mod:`calgrid.metrics._chance`):
+two more sources of noise (:mod:`calgrid.metrics._estimators`):
 
 Chance : the lower end of a ``guarded`` interval, of ``brier_calibration`` and of the L_p errors is
 at least as far from v as the quantile of 99 errors of a calibrated model, whose labels are drawn
@@ -95,11 +95,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError
-from calgrid.metrics._chance import MOST_DRAWS, added_errors, chance_errors
 from calgrid.metrics._estimators import (
     MIN_ROWS,
+    MOST_DRAWS,
     Draws,
     Estimator,
+    added_errors,
+    chance_errors,
     deciding_estimators,
     function_estimator,
     joined,
@@ -519,7 +521,11 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
         std, (below, above) = float(resamples.drawn[metric.id].std()), special.ndtri(tails)
         return float(estimate + below * std), float(estimate * np.exp(above * std / estimate))
     if metric.interval == "binomial":
-        return _binomial(estimate, resamples.n_samples, tails)
+        # the shares at which a count as low, or as high, has the probability of a tail
+        n, count = resamples.n_samples, estimate * resamples.n_samples
+        low = float(special.betaincinv(count, n - count + 1, tails[0])) if count > 0 else 0.0
+        high = float(special.betaincinv(count + 1, n - count, tails[1])) if count < n else 1.0
+        return low, high
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
     if metric.interval == "unbiased":
@@ -585,16 +591,6 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     """Quantiles of the resamples in which the metric is defined."""
     drawn = drawn[~np.isnan(drawn)]
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
-
-
-def _binomial(share: float, n: int, tails: tuple[float, float]) -> Interval:
-    """Exact ends of a share among n samples: the probabilities at which a count as low, or as high,
-    as the one seen has the probability of a tail (Clopper and Pearson, Biometrika 1934).
-    """
-    count = share * n
-    low = float(special.betaincinv(count, n - count + 1, tails[0])) if count > 0 else 0.0
-    high = float(special.betaincinv(count + 1, n - count, tails[1])) if count < n else 1.0
-    return low, high
 
 
 def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> tuple[float, float]:

@@ -112,7 +112,7 @@ def tempered_at(beta: float, below: Floats, of_label: Floats) -> Tempered:
 
 def below_largest(predictions: Predictions) -> Floats:
     """Logarithms of probabilities minus the largest of each row, (N, K); -inf for ln 0."""
-    logs = predictions.log_probs
+    logs = Output(predictions.probs, predictions.logs).log_probs
     return logs - logs.max(axis=1, keepdims=True)
 
 

@@ -12,8 +12,7 @@ from calgrid.metrics._inputs import (
     check_probabilities,
     computed_once,
 )
-from calgrid.metrics.binning import debiased_square
-from calgrid.metrics.classwise import classwise_sums
+from calgrid.metrics.binning import classwise_sums, debiased_square
 from calgrid.metrics.moments import row_blocks, row_sums
 
 

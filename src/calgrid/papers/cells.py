@@ -111,7 +111,11 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
         means = cell_means(values, data.level)
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
         sections = [_section(table, cells, keys, part) for keys, part in parts]
-        frame = _without_empty(pd.concat(sections, ignore_index=True))
+        frame = pd.concat(sections, ignore_index=True)
+        # of further rows and columns those that have a number
+        shown = frame[~frame["own"] | frame["ours"].notna()]
+        kept = frame["row"].isin(shown["row"]) & frame["column"].isin(shown["column"])
+        frame = frame[kept].reset_index(drop=True)
         runs = pd.concat([runs, *_rank_runs(table, cells, values)], ignore_index=True)
         redrawn = set(places.loc[places["fit_on"].isin(DRAWN), "cell"]) if table.of_fits else None
         draws = cell_draws(data, decided, over)
@@ -158,13 +162,6 @@ def _cells(
 def _of_runs(cells: pd.DataFrame) -> pd.DataFrame:
     """Cells whose method is that of runs, with the second stage."""
     return cells.assign(method=list(map(run_method, cells.to_dict("records"))))
-
-
-def _without_empty(frame: pd.DataFrame) -> pd.DataFrame:
-    """The cells of the paper, and those of further rows and columns that have a number."""
-    shown = frame[~frame["own"] | frame["ours"].notna()]
-    kept = frame["row"].isin(shown["row"]) & frame["column"].isin(shown["column"])
-    return frame[kept].reset_index(drop=True)
 
 
 def printed_cells(data: StudyData) -> pd.DataFrame:

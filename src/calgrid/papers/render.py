@@ -42,7 +42,24 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
     sections = [
         _section(table, protocol, checkpoint, part) for (protocol, checkpoint), part in places
     ]
-    caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
+    over = text.listed([AXES[axis].lower() for axis in declared.best_over] or ["nothing"])
+    runs = _of_runs(declared, frame, data.manifest, paper)
+    sentences = {
+        "Ours | published (difference, ours minus published).": True,
+        _small(declared, frame, data.level): True,
+        f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
+        "separately for ours and published.": True,
+        "'of n' after a rank: n rows have all numbers.": frame["n_ranked"].any(),
+        "Behind the rule (in Markdown an empty row or column): methods and calibrators of this "
+        "study that no table of the paper names; they have no published numbers and no place "
+        "in mean ranks, and compete for best among ours.": frame["own"].any(),
+        "?: suspect published number, which is not marked.": frame["suspect"].any(),
+        declared.note: declared.note,
+        runs: runs,
+        "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
+        "together with accuracy, NLL and Brier score, which are in the other tables.": True,
+    }
+    caption = " ".join(sentence for sentence, is_true in sentences.items() if is_true)
     names = f"{paper.name}_{declared.id}", declared.title, "Published numbers"
     return Table(*names, caption, frame[COLUMNS], sections)
 
@@ -69,27 +86,6 @@ def _of_runs(declared: PaperTable, frame: pd.DataFrame, manifest: Manifest, pape
             f"config/papers/{paper.name}/study.yaml has those that we take for the paper's."
         )
     return " ".join([*said, *others])
-
-
-def _caption(declared: PaperTable, frame: pd.DataFrame, level: float, runs: str) -> str:
-    """Meaning of the cells."""
-    over = text.listed([AXES[axis].lower() for axis in declared.best_over] or ["nothing"])
-    sentences = {
-        "Ours | published (difference, ours minus published).": True,
-        _small(declared, frame, level): True,
-        f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
-        "separately for ours and published.": True,
-        "'of n' after a rank: n rows have all numbers.": frame["n_ranked"].any(),
-        "Behind the rule (in Markdown an empty row or column): methods and calibrators of this "
-        "study that no table of the paper names; they have no published numbers and no place "
-        "in mean ranks, and compete for best among ours.": frame["own"].any(),
-        "?: suspect published number, which is not marked.": frame["suspect"].any(),
-        declared.note: declared.note,
-        runs: runs,
-        "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
-        "together with accuracy, NLL and Brier score, which are in the other tables.": True,
-    }
-    return " ".join(sentence for sentence, is_true in sentences.items() if is_true)
 
 
 def _small(declared: PaperTable, frame: pd.DataFrame, level: float) -> str:

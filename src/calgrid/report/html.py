@@ -8,10 +8,11 @@ from pathlib import Path
 
 import jinja2
 from markupsafe import Markup, escape
+from pydantic import TypeAdapter
 
 from calgrid import __version__
 from calgrid.report import captions, text
-from calgrid.report.findings import findings
+from calgrid.report.findings import findings, recommendation
 from calgrid.report.index import (
     CATEGORIES,
     PAPER_FIGURES,
@@ -20,10 +21,9 @@ from calgrid.report.index import (
     read_index,
 )
 from calgrid.report.provenance import provenance
-from calgrid.report.recommendation import recommendation
 from calgrid.report.study import UNCALIBRATED, Group, StudyData, among
-from calgrid.report.table import Shown, Table, shown_tables
-from calgrid.report.tables import questions
+from calgrid.report.table import Shown, Table
+from calgrid.report.tables import comparison
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 
@@ -138,7 +138,8 @@ def _index(data: StudyData) -> tuple[list[Shown], list[FigureEntry]]:
         if shown[entry["figure"]] <= SHOWN_FIGURES:
             content = (study / "figures" / entry["file"]).read_bytes()
             entry["data"] = base64.b64encode(content).decode()
-    return shown_tables(study / "tables"), drawn
+    tables = read_index(study / "tables")
+    return TypeAdapter(list[Shown]).validate_python(tables), drawn
 
 
 def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, list[str]]]:
@@ -147,11 +148,11 @@ def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, 
         data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
     }
     found: dict[str, dict[str, list[str]]] = {}
-    parts = [part for table in tables if table.id == questions.ID for part in table.sections]
+    parts = [part for table in tables if table.id == comparison.ID for part in table.sections]
     for part in parts:
         for row in part.rows:
             question, method, calibrator, against, _, answer = (
-                cell.text for cell in row[: len(questions.WORDS)]
+                cell.text for cell in row[: len(comparison.WORDS)]
             )
             compared = f"{method} against {against}"
             when = f"After {calibrator}, "

@@ -265,10 +265,8 @@ class Results:
         bins = bins[bins["method"] == method]
         if bins.empty:
             raise unknown_id("method", method, self.data.order(group))
-        known = bins["calibrator"].unique()
+        check_ids("calibrator", [calibrator], bins["calibrator"].unique())
         bins = bins[bins["calibrator"] == calibrator]
-        if bins.empty:
-            raise unknown_id("calibrator", calibrator, known)
         sums = bins.groupby("bin")[["count", "confidence", "correct"]].sum().to_numpy(float)
         return bin_frame(BinSums(*sums.T))
 
@@ -284,10 +282,8 @@ class Results:
         wanted = {"method": method, **_checked(where), **({} if seed is None else {"seed": seed})}
         wanted.pop("checkpoint", None)
         for name, value in wanted.items():
-            known = set(found[name])
-            if value not in known:
-                raise unknown_id(name, str(value), map(str, known))
-            found = found[found[name] == value]
+            check_ids(name, [value], found[name])
+            found = found[found[name].astype(str) == str(value)]
         if len(found) > 1:
             raise ConfigError(
                 f"{len(found)} runs of '{method}' differ in "

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import DataError, unknown_id
+from calgrid.errors import DataError, check_ids, unknown_id
 from calgrid.metrics import Output, check_probabilities, evaluate
 from calgrid.metrics.binning import BinSums, bin_sums, inner_edges
 from calgrid.report import text
@@ -135,8 +135,7 @@ class Run:
         if self.predicted is None or not known:
             raise DataError(f"The logits of {self.trained} are not predicted yet; run again.")
         chosen = checkpoint or known[0]
-        if chosen not in known:
-            raise unknown_id("checkpoint", chosen, known)
+        check_ids("checkpoint", [chosen], known)
         folder = self.predicted / "logits" / chosen
         files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.parquet")]
         names = list(map(Path.as_posix, files))

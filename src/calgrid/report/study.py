@@ -250,11 +250,6 @@ class StudyData:
         """Warning about the data set of a group, or an empty string."""
         return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
 
-    def ood_group(self, group: Group, name: str) -> str:
-        """Group of an out-of-distribution set, ``near`` or ``far``, or an empty string."""
-        known = [item for run in self.runs(group) for item in run.get("ood_groups", {}).items()]
-        return next((found for found, names in known if name in names), "")
-
     def reference(self, group: Group) -> str:
         """Method that represents a group where only one can be shown: the baseline, or else the
         first.

@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import TypeAdapter
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.report import captions, text
-from calgrid.report.index import read_index
 from calgrid.report.study import (
     GROUP,
     STATISTICS,
@@ -161,11 +159,6 @@ class Shown:
     sections: Sequence[Section]
     summary: Sequence[tuple[str, str]]
     further: Sequence[str]
-
-
-def shown_tables(folder: Path) -> list[Shown]:
-    """Tables in the index of a folder; a missing or damaged index raises DataError."""
-    return TypeAdapter(list[Shown]).validate_python(read_index(folder))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ study, so that it is neither a formula in a spreadsheet nor markup.
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,17 +28,15 @@ FORMULA = tuple("=+-@＝＋－＠")
 SPECIAL_MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
 
 
-def _greek(letter: str) -> str:
-    """A Greek letter in LaTeX; Unicode calls lambda LAMDA."""
-    name = unicodedata.name(letter)
-    word = name.split()[-1].replace("LAMDA", "LAMBDA")
-    return f"$\\{word.lower() if 'SMALL' in name else word.capitalize()}$"
-
-
-GREEK = {letter: _greek(letter) for letter in "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩ"}
+#: Greek letters, and their names in LaTeX
+GREEK = "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩ"
+IN_LATEX = (
+    "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi "
+    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+)
 SPECIAL_LATEX = str.maketrans(
     {
-        **GREEK,
+        **dict(zip(GREEK, map("$\\{}$".format, IN_LATEX.split()), strict=True)),
         **{mark: f"\\{mark}" for mark in "_%&#${}"},
         "\\": "\\textbackslash{}",
         "~": "\\textasciitilde{}",

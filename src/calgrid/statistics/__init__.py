@@ -3,7 +3,6 @@ published numbers.
 """
 
 from calgrid.statistics.choices import as_tuned, choose
-from calgrid.statistics.holm import holm
 from calgrid.statistics.pairs import compare
 from calgrid.statistics.published import match_published, printed_numbers
 from calgrid.statistics.ranks import (
@@ -21,6 +20,7 @@ from calgrid.statistics.ranks import (
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_severities, mean_over_shifts
 from calgrid.statistics.summary import summarise
+from calgrid.statistics.verdicts import holm
 
 __all__ = [
     "CriticalDifference",

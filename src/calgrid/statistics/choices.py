@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from calgrid.errors import DataError, unknown_id
+from calgrid.errors import DataError, check_ids
 from calgrid.metrics import METRICS
 
 #: columns that all candidates of a selection share
@@ -38,8 +38,7 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
     ConfigError : unknown metric or one without ranks.
     """
     ranking = [name for name, each in METRICS.items() if each.lower_is_better is not None]
-    if metric not in ranking:
-        raise unknown_id("metric that ranks", metric, ranking, "tuning")
+    check_ids("metric that ranks", [metric], ranking, "tuning")
     rows = metrics[
         (metrics["split"] == "val")
         & (metrics["calibrator"] == "none")

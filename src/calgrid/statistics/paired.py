@@ -161,24 +161,13 @@ def paired_tests(
     both = pairs["difference"].notna().to_numpy()
     group = grouped.ngroup().to_numpy()[both]
     mine, other = draws.row[run[both]], draws.row[against[both]]
-    return tests.assign(std_test=_std_test(draws, mine, other, group, len(tests)))
-
-
-def _std_test(
-    draws: Draws,
-    mine: NDArray[np.intp],
-    other: NDArray[np.intp],
-    group: NDArray[np.int64],
-    n_groups: int,
-) -> Floats:
-    """Standard deviation over test samples of the mean difference of each group."""
     lacking = (mine < 0) | (other < 0)
-    wanted = (np.bincount(group, lacking, n_groups) == 0)[group]
-    found = np.full(n_groups, np.nan)
+    wanted = (np.bincount(group, lacking, len(tests)) == 0)[group]
+    std_test = np.full(len(tests), np.nan)
     if wanted.any():
         ids, place = np.unique(group[wanted], return_inverse=True)
         mine, other = mine[wanted], other[wanted]
         linear = _group_means(draws.linear[mine] - draws.linear[other], place)
-        pairs = _group_means(draws.pairs[mine] - draws.pairs[other], place)
-        found[ids] = np.sqrt(sampling_variance(linear, pairs))
-    return found
+        products = _group_means(draws.pairs[mine] - draws.pairs[other], place)
+        std_test[ids] = np.sqrt(sampling_variance(linear, products))
+    return tests.assign(std_test=std_test)

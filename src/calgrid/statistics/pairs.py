@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.components.metrics import find_metric
 from calgrid.metrics.intervals import tails_of
@@ -208,7 +208,9 @@ def tests_of_pairs(
     names = cells.astype(dict.fromkeys(WORDS, "str"))
     own, against = names.iloc[mine].set_axis(tests.index), names.iloc[other]
     same_method = own["method"].to_numpy() == against["method"].to_numpy()
-    of_cells = prior_of(cells, study_priors(found, baseline) if priors is None else priors)
+    keys = cells[PRIOR].astype(dict.fromkeys({*PRIOR} & {*WORDS}, "str"))
+    known = study_priors(found, baseline) if priors is None else priors
+    of_cells = keys.merge(known, on=PRIOR, how="left")["prior"].to_numpy(float)
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
     tests = tests.assign(
         **own,
@@ -250,12 +252,6 @@ def study_priors(found: Numbers, baseline: str) -> pd.DataFrame:
     keys = found.cells.loc[tests["cell"], PRIOR].astype(dict.fromkeys({*PRIOR} & {*WORDS}, "str"))
     keys["prior"] = seed_prior(tests, groups(keys, PRIOR)).to_numpy()
     return keys.dropna(subset="prior").drop_duplicates()
-
-
-def prior_of(cells: pd.DataFrame, priors: pd.DataFrame) -> NDArray[np.float64]:
-    """Prior variance (n,) of each of ``cells``, see :func:`study_priors`; NaN without one."""
-    keys = cells[PRIOR].astype(dict.fromkeys({*PRIOR} & {*WORDS}, "str"))
-    return keys.merge(priors, on=PRIOR, how="left")["prior"].to_numpy(float)
 
 
 def baseline_pairs(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError, DataError
-from calgrid.statistics.holm import holm
+from calgrid.statistics.verdicts import holm
 
 Ties = Literal["average", "min"]
 #: steps of the fit of ratings

@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,13 +37,6 @@ Floats = NDArray[np.float64]
 
 #: metrics of :func:`calgrid.metrics.intervals.resampled_means`
 MEANS = {"accuracy", "balanced_accuracy", "top5", "nll", "brier", "squared_ce"}
-
-
-class _Scores(NamedTuple):
-    """Values of each metric in each seed, (S,), and their means over seeds with resamples."""
-
-    by_seed: dict[str, Floats]
-    mean: Resampled
 
 
 def paired_bootstrap(
@@ -124,10 +117,10 @@ def paired_bootstrap(
     resample: Any = resampled_means
     if not {*metrics} <= MEANS:
         resample = functools.partial(resampled, further=plugin_metrics(metrics))
-    scores, n_test = {}, shape[0]
+    models, n_test = {}, shape[0]
     for method, predictions in runs.items():
-        scores[method] = _scores([resample(probs, labels, **options) for probs in predictions])
-    return _judged(scores, itertools.combinations(runs, 2), metrics, n_test, level, of_runs)
+        models[method] = [resample(probs, labels, **options) for probs in predictions]
+    return _judged(models, itertools.combinations(runs, 2), metrics, n_test, level, of_runs)
 
 
 def against_one(
@@ -145,13 +138,13 @@ def against_one(
     One row for each other model, in their order, with the columns of :func:`paired_bootstrap`; the
     family has all of them.
     """
-    scores = {name: _scores([model]) for name, model in models.items()}
+    single = {name: [model] for name, model in models.items()}
     pairs = [(name, against) for name in models if name != against]
-    return _judged(scores, pairs, [metric], n_test, level, of_runs=True)
+    return _judged(single, pairs, [metric], n_test, level, of_runs=True)
 
 
 def _judged(
-    scores: Mapping[str, _Scores],
+    models: Mapping[str, Sequence[Resampled]],
     pairs: Iterable[tuple[str, str]],
     metrics: Sequence[str],
     n_test: int,
@@ -161,10 +154,16 @@ def _judged(
     """Differences of pairs of methods in each metric, with their verdicts."""
     deciding = filter(None, decided_by(pd.Series(list(metrics), dtype=str)))
     needed = dict.fromkeys([*metrics, *deciding])
-    rows = []
+    by_seed, means, rows = {}, {}, []
+    for method, of_method in models.items():
+        by_seed[method] = pd.DataFrame([model.values for model in of_method])
+        means[method] = averaged(of_method)
     for method, against in pairs:
+        differences = by_seed[method] - by_seed[against]
+        both = means[method], means[against]
         for name in needed:
-            found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
+            each = differences[name].to_numpy(float)
+            found = _difference(find_metric(name), each, *both, level, n_test)
             rows.append({"method": method, "against": against, "metric": name, **found})
     tests = pd.DataFrame(rows)
     first = tests["method"] == tests["method"].iloc[0]
@@ -177,26 +176,19 @@ def _judged(
     return found.drop(columns=["df_test", "n_test", "prior"])
 
 
-def _scores(models: Sequence[Resampled]) -> _Scores:
-    by_seed = {}
-    for name in models[0].values:
-        by_seed[name] = np.array([model.values[name] for model in models])
-    return _Scores(by_seed, averaged(models))
-
-
 def _difference(
-    metric: Metric, first: _Scores, second: _Scores, level: float, n_test: int
+    metric: Metric, by_seed: Floats, first: Resampled, second: Resampled, level: float, n_test: int
 ) -> dict[str, float | int | str]:
-    by_seed = first.by_seed[metric.id] - second.by_seed[metric.id]
-    drawn = first.mean.drawn[metric.id] - second.mean.drawn[metric.id]
+    """Difference of two means over runs from its values in each seed, with its variances."""
+    drawn = first.drawn[metric.id] - second.drawn[metric.id]
     pairs: Floats | float = 0.0
     if metric.interval == "unbiased":
-        pairs = first.mean.noise[metric.id] - second.mean.noise[metric.id]
+        pairs = first.noise[metric.id] - second.noise[metric.id]
         pairs = pairs[:DECIDING_RESAMPLES]
     difference, count = float(by_seed.mean()), len(by_seed)
     std_seed = float(by_seed.std(ddof=1)) if count > 1 else math.nan
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
-    low, high = difference_interval(metric, first.mean, second.mean, tails_of(level))
+    low, high = difference_interval(metric, first, second, tails_of(level))
     deciding = drawn[:DECIDING_RESAMPLES]
     # the rule takes as many resamples for granted as it uses at most
     are_few = len(deciding) < min(n_test, DECIDING_RESAMPLES)

@@ -6,7 +6,6 @@ import io
 import matplotlib.image
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import expit
 
@@ -233,21 +232,16 @@ def draw_misjudged(frame: FigureData) -> Figure:
             axes = line.subplots(1, columns, squeeze=False).ravel()
             rows = table[table["group"] == group]
             for ax, row in zip(axes, rows.to_dict("records"), strict=False):
-                _picture(ax, row)
+                picture = matplotlib.image.imread(io.BytesIO(row["picture"]), format="png")
+                ax.imshow(picture, interpolation="nearest")
+                ax.set(xticks=[], yticks=[])
+                right = row["class"] == row["answer"]
+                said = row["class"] if right else f"{row['class']}:\n{row['answer']}"
+                ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=8, pad=2)
+                ax.set_xlabel(f"{row['indicator']:+.1f}", fontsize=8, labelpad=1)
             for ax in axes[len(rows) :]:
                 ax.remove()
     return figure
-
-
-def _picture(ax: Axes, row: pd.Series) -> None:
-    ax.imshow(
-        matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest"
-    )
-    ax.set(xticks=[], yticks=[])
-    right = row["class"] == row["answer"]
-    said = row["class"] if right else f"{row['class']}:\n{row['answer']}"
-    ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=8, pad=2)
-    ax.set_xlabel(f"{row['indicator']:+.1f}", fontsize=8, labelpad=1)
 
 
 FIGURES = (

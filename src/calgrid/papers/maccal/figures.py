@@ -335,27 +335,21 @@ def draw_embedding(frame: FigureData) -> Figure:
         for row, space in enumerate(spaces):
             line = axes[block * len(spaces) + row]
             for ax, name in zip(line, members, strict=False):
-                _embedding_panel(
-                    ax, rows[(rows["name"] == name) & (rows["space"] == space)], shades
-                )
-                ax.set_title(f"{name}, {space}")
+                table = rows[(rows["name"] == name) & (rows["space"] == space)]
+                certainty = 1 - table["entropy"].to_numpy() / math.log(max(len(shades), 2))
+                opacity = UNCERTAIN + (CERTAIN - UNCERTAIN) * certainty
+                opacity = np.clip(opacity, UNCERTAIN, CERTAIN)
+                each = np.column_stack([table["label"].map(shades).tolist(), opacity])
+                look: style.Look = {"color": each, "linewidths": 0, "rasterized": True}
+                ax.scatter(table["x"], table["y"], 8, **look)
+                ax.set(xticks=[], yticks=[], title=f"{name}, {space}")
+                ax.grid(visible=False)
             for ax in line[len(members) :]:
                 ax.remove()
     if not few:
         return figure
     looks = {str(label): style.dot(markersize=5, color=shades[label]) for label in classes}
     return style.finished(figure, style.handles(looks), title="class", columnspacing=0.8)
-
-
-def _embedding_panel(
-    ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, float, float]]
-) -> None:
-    certainty = 1 - table["entropy"].to_numpy() / math.log(max(len(shades), 2))
-    opacity = np.clip(UNCERTAIN + (CERTAIN - UNCERTAIN) * certainty, UNCERTAIN, CERTAIN)
-    colours = np.column_stack([table["label"].map(shades).tolist(), opacity])
-    ax.scatter(table["x"], table["y"], 8, color=colours, linewidths=0, rasterized=True)
-    ax.set(xticks=[], yticks=[])
-    ax.grid(visible=False)
 
 
 # Figure 2b and e: angles between the prototypes of classes, one violin per method

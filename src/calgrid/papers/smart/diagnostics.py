@@ -67,7 +67,24 @@ def measure(fit: Logits, test: Logits, fitted: Mapping[str, Calibrator]) -> dict
     """Courses of all fits, and margins of the images with the confidences of ``COMPARED``."""
     courses = [_course(name, calibrator, fit) for name, calibrator in fitted.items()]
     compared = {name: fitted[name] for name in COMPARED if name in fitted}
-    images = [_margins(fit, "val"), _margins_of_test(test, compared)]
+    table = _margins(test, "test")
+    chosen = np.linspace(0, len(test) - 1, min(SOLVED, len(test))).round().astype(int)
+    known = np.isfinite(table["margin"])
+    smart: Any = compared[MAIN]
+    temperature = smart.temperature(table["margin"][known].to_numpy())
+    # holds the probabilities of one calibrator at a time
+    confidence = {}
+    for name, calibrator in compared.items():
+        confidence[f"confidence_{name}"] = _predictions(calibrator, test).confidence
+    of_test = table.assign(
+        **indicators(test.logits[chosen].astype(np.float64))
+        .drop(columns="margin")
+        .set_index(table.index[chosen]),
+        temperature=pd.Series(temperature, index=table.index[known]),
+        correct=_predictions(compared["none"], test).correct,
+        **confidence,
+    )
+    images = [_margins(fit, "val"), of_test]
     return {FITS: pd.concat(courses), MARGINS: pd.concat(images)}
 
 
@@ -135,23 +152,3 @@ def solved_temperature(logits: Floats) -> Floats:
 def _margins(data: Logits, split: str) -> pd.DataFrame:
     logits = data.logits.astype(np.float64)
     return pd.DataFrame({"margin": margins(logits)}).assign(split=split, n_classes=logits.shape[1])
-
-
-def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.DataFrame:
-    table = _margins(test, "test")
-    chosen = np.linspace(0, len(test) - 1, min(SOLVED, len(test))).round().astype(int)
-    known = np.isfinite(table["margin"])
-    smart: Any = calibrators[MAIN]
-    temperature = smart.temperature(table["margin"][known].to_numpy())
-    # holds the probabilities of one calibrator at a time
-    confidence = {}
-    for name, calibrator in calibrators.items():
-        confidence[f"confidence_{name}"] = _predictions(calibrator, test).confidence
-    return table.assign(
-        **indicators(test.logits[chosen].astype(np.float64))
-        .drop(columns="margin")
-        .set_index(table.index[chosen]),
-        temperature=pd.Series(temperature, index=table.index[known]),
-        correct=_predictions(calibrators["none"], test).correct,
-        **confidence,
-    )

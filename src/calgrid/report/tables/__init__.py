@@ -16,8 +16,6 @@ from calgrid.report.tables import (
     costs,
     indicator,
     methods,
-    overview,
-    questions,
     ranks,
     shift,
     tuned,
@@ -29,8 +27,8 @@ __all__ = ["TABLES", "built", "write_tables"]
 Builder = Callable[[StudyData], Table | None]
 #: tables of every study
 TABLES: tuple[Builder, ...] = (
-    overview.overview,
-    questions.comparisons,
+    methods.overview,
+    comparison.comparisons,
     tuned.tuned,
     methods.methods,
     ranks.method_ranks,

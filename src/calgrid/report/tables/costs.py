@@ -30,6 +30,7 @@ TRAINING = ("first_stage", "train")
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
 KEYS = [*SETTING, "stage", "method", "item"]
 RUNS = [*SETTING, "method"]
+EPOCHS = ["first_stage_epochs", "own_epochs"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
 RUN_COLUMNS: Columns = {
     "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
@@ -135,7 +136,9 @@ def training_time(data: StudyData) -> Table | None:
         "Own (s)": lambda row: seconds_cell(row["own_seconds"]),
         "Total (s)": lambda row: seconds_cell(row["seconds"], row["seconds_std"]),
         f"Ratio to {data.baseline}": _ratio,
-        "Epochs": lambda row: words(_epochs(row) or text.NOTHING),
+        "Epochs": lambda row: words(
+            " + ".join(row[EPOCHS].dropna().map("{:.0f}".format)) or text.NOTHING
+        ),
         "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
         "Parameters": lambda row: whole(row["parameters"]),
         "Device": lambda row: words(row["device_name"]),
@@ -169,7 +172,7 @@ def totals(data: StudyData) -> pd.DataFrame:
     seconds = runs["seconds"].reindex(columns=TRAINING)
     per_run = seconds.set_axis(["first_stage_seconds", "own_seconds"], axis=1)
     per_run["seconds"] = seconds.sum(axis=1)
-    per_run[["first_stage_epochs", "own_epochs"]] = runs["epochs"].reindex(columns=TRAINING)
+    per_run[EPOCHS] = runs["epochs"].reindex(columns=TRAINING)
     grouped = per_run.groupby(RUNS, sort=False)
     others = costs.groupby(RUNS, sort=False)
     first_stages = costs[costs["stage"] == "first_stage"].groupby(RUNS, sort=False)
@@ -187,8 +190,3 @@ def totals(data: StudyData) -> pd.DataFrame:
     same = (joined["device_name"] == joined["device_name_base"]) & (joined["device_name"] != "")
     ratio = (joined["seconds"] / joined["seconds_base"]).where(same & (joined["seconds_base"] > 0))
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
-
-
-def _epochs(row: pd.Series) -> str:
-    epochs = row[["first_stage_epochs", "own_epochs"]].dropna()
-    return " + ".join(epochs.map("{:.0f}".format))

@@ -1,22 +1,29 @@
-"""Tables of the clean test split: methods uncalibrated, with every calibrator, and against the
-truth.
+"""Tables of the clean test split: methods at a glance, uncalibrated, with every calibrator, and
+against the truth.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from calgrid.report import captions
-from calgrid.report.recipes import ties
+from calgrid.report import captions, text
+from calgrid.report.index import SUMMARY
+from calgrid.report.recipes import against, best_of_methods, ties
 from calgrid.report.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.report.table import (
+    Cell,
+    Columns,
     Section,
     Table,
     calibrated_columns,
     grouped,
+    interval_cell,
+    metric_cell,
     metric_section,
     present,
     ranked,
+    section,
     whole,
     words,
 )
@@ -30,6 +37,7 @@ PARTS = (
     *("brier", "brier_refinement", "brier_calibration"),
     *("l1_ts", "l1_iso", "l2_ts", "l2_iso"),
 )
+UNTESTED = "ties not tested"
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
@@ -39,6 +47,83 @@ TRUTH = (
     "class instead of its correctness. It is free of label noise, but still depends on the sample "
     "of images. The other columns use labels only."
 )
+
+
+def overview(data: StudyData) -> Table | None:
+    """Uncalibrated methods by rank."""
+    if len(data.methods) < 2:
+        return None
+
+    def rows(group: Group) -> pd.DataFrame:
+        found = data.test(group, [UNCALIBRATED])
+        if found.empty:
+            return found
+        baseline = found[found["method"] == data.baseline]
+        for name, one in {"best": found[:1], "baseline": baseline}.items():
+            for _, row in one.iterrows():
+                found = found.join(against(data, group, row, found).add_prefix(f"{name}_"))
+        recipes = {}
+        for method, recipe in best_of_methods(data, group).items():
+            # calibrators that are not significantly worse than the best, or why this is unknown
+            tied = ", ".join(recipe.tied["calibrator"]) if recipe.tested else UNTESTED
+            recipes[method] = (recipe.best["nll_mean"], recipe.best["calibrator"], tied)
+        columns = ["recipe_nll", "recipe_calibrator", "recipe_ties"]
+        beside = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
+        return found.join(beside, on="method")
+
+    against_baseline: Columns = {}
+    if data.baseline in data.methods:
+        against_baseline[f"NLL against {data.baseline}"] = lambda row: _tested(row, "baseline")
+    columns: Columns = {
+        "Method": lambda row: Cell(row["method"], f"accuracy {text.means(row, 'accuracy')[0]}"),
+        "Rank": lambda row: whole(row["place"]),
+        text.heading("nll"): lambda row: metric_cell(row, "nll"),
+        "NLL against the best": lambda row: _tested(row, "best"),
+        **against_baseline,
+        text.in_unit("ece_debiased"): lambda row: interval_cell(
+            row, "ece_debiased", "ece_debiased"
+        ),
+        f"Best recipe: {text.in_unit('nll')}": _recipe,
+    }
+
+    def format(group: Group, found: pd.DataFrame) -> list[Section]:
+        return [ranked(section(data.label(group), found, columns), found)]
+
+    def caption(frame: pd.DataFrame) -> str:
+        known = frame["ece_debiased_ci_low"].notna().any()
+        brackets = f"Brackets: {100 * data.level:g} % intervals. " if known else ""
+        return (
+            f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
+            f"{captions.RANKING} {brackets}The best recipe is the calibrator, or none, with the "
+            "lowest mean NLL on these test images among those that keep the method's best "
+            "accuracy, which favours it; not worse: the calibrator that is not significantly "
+            "worse, or the number of them, named in the CSV file. "
+            f"{captions.TESTED}"
+        )
+
+    return grouped("overview", "Methods at a glance", SUMMARY, data.groups, rows, format, caption)
+
+
+def _recipe(row: pd.Series) -> Cell:
+    if not isinstance(row["recipe_calibrator"], str):
+        return Cell(text.NOTHING)
+    ties = [name for name in row["recipe_ties"].split(", ") if name]
+    named = row["recipe_calibrator"]
+    if ties == [UNTESTED]:
+        named += f", {UNTESTED}"
+    elif ties:
+        named += f", not worse: {ties[0] if len(ties) == 1 else len(ties)}"
+    nll = row["recipe_nll"]
+    return Cell(text.format_metric("nll", nll), named, sort=float(nll))
+
+
+def _tested(row: pd.Series, name: str) -> Cell:
+    """Difference and verdict, without the p-value of the table of tests."""
+    difference = float(row.get(f"{name}_difference", math.nan))
+    if math.isnan(difference):
+        return Cell(text.NOTHING)
+    said = text.verdict(row[f"{name}_verdict"], "nll", row[f"{name}_detectable"])
+    return Cell(text.format_metric("nll", difference, signed=True), said, sort=difference)
 
 
 def methods(data: StudyData) -> Table | None:
@@ -56,7 +141,7 @@ def methods(data: StudyData) -> Table | None:
             del lead["Seeds"]
         ranking = ""
 
-    def section(group: Group, rows: pd.DataFrame) -> list[Section]:
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         tied = ties(data, group, rows, metrics, within="calibrator")
         found = metric_section(data.label(group), rows, metrics, lead, ties=tied)
         return [ranked(found, rows)]
@@ -67,7 +152,7 @@ def methods(data: StudyData) -> Table | None:
         "Methods",
         data.groups,
         lambda group: data.test(group, [UNCALIBRATED]),
-        section,
+        sections,
         lambda frame: (
             f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
             f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
@@ -142,7 +227,7 @@ def _of_calibrators(
     """Table of every method with every calibrator, of all groups by default."""
     lead = calibrated_columns(data)
 
-    def section(group: Group, rows: pd.DataFrame) -> list[Section]:
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         tied = ties(data, group, rows, metrics, within="method")
         return [metric_section(data.label(group), rows, metrics, lead, "method", tied)]
 
@@ -151,4 +236,4 @@ def _of_calibrators(
         return rows if len(data.methods) > 1 else rows.sort_values("nll_mean", kind="stable")
 
     shown = data.groups if groups is None else groups
-    return grouped(id, title, "Calibrators", shown, tests, section, caption)
+    return grouped(id, title, "Calibrators", shown, tests, sections, caption)

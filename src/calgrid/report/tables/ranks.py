@@ -61,8 +61,24 @@ def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table |
     if frame is None:
         return None
     title, compared = f"Mean ranks of {kind}s over settings", f"{kind.capitalize()}s"
-    heading = f"{compared} over {frame['n_settings'].iloc[0]} settings"
-    sections = [section(heading, frame, _columns(frame, kind, reference))]
+    columns: Columns = {
+        kind.capitalize(): lambda row: words(row["name"]),
+        "Settings": lambda row: whole(row["n_settings"]),
+    }
+    for column, lowest in frame.filter(regex="^rank_").min().items():
+        heading = f"{text.name(str(column).removeprefix('rank_'))} rank ↓"
+        columns[heading] = functools.partial(_rank, column=column, lowest=lowest)
+    columns |= {
+        f"NLL against {reference}: Holm p": lambda row: words(
+            text.p_value(row.get("p_holm", math.nan))
+        ),
+        "NLL PHI ↑": lambda row: _improvement(row, "nll"),
+        "Brier PHI ↑": lambda row: _improvement(row, "brier"),
+        "NLL win rate (%) ↑": lambda row: _with_ends(row, "win_rate", 100),
+        "NLL rating ↑": lambda row: _with_ends(row, "rating", 1),
+    }
+    of_all = f"{compared} over {frame['n_settings'].iloc[0]} settings"
+    sections = [section(of_all, frame, columns)]
     return Table(f"{kind}_ranks", title, compared, caption, frame, sections)
 
 
@@ -95,26 +111,6 @@ def _compare(
     table = table.join(wins.set_index("name").drop(columns="n_settings"))
     table = table.sort_values([f"rank_{TESTED}", "rank_brier"]).rename_axis("name").reset_index()
     return table.assign(kind=kind, reference=reference)
-
-
-def _columns(frame: pd.DataFrame, kind: str, reference: str) -> Columns:
-    columns: Columns = {
-        kind.capitalize(): lambda row: words(row["name"]),
-        "Settings": lambda row: whole(row["n_settings"]),
-    }
-    for column, lowest in frame.filter(regex="^rank_").min().items():
-        heading = f"{text.name(str(column).removeprefix('rank_'))} rank ↓"
-        columns[heading] = functools.partial(_rank, column=column, lowest=lowest)
-    return {
-        **columns,
-        f"NLL against {reference}: Holm p": lambda row: words(
-            text.p_value(row.get("p_holm", math.nan))
-        ),
-        "NLL PHI ↑": lambda row: _improvement(row, "nll"),
-        "Brier PHI ↑": lambda row: _improvement(row, "brier"),
-        "NLL win rate (%) ↑": lambda row: _with_ends(row, "win_rate", 100),
-        "NLL rating ↑": lambda row: _with_ends(row, "rating", 1),
-    }
 
 
 def _rank(row: pd.Series, column: str, lowest: float) -> Cell:

@@ -80,8 +80,8 @@ def _set(data: StudyData, group: Group, name: str) -> str:
     """Name of an out-of-distribution set with its group, or of the mean over a group."""
     if name in OOD_GROUPS:
         return f"mean over {name} sets"
-    found = data.ood_group(group, name)
-    return f"{name} ({found})" if found else name
+    known = [item for run in data.runs(group) for item in run.get("ood_groups", {}).items()]
+    return next((f"{name} ({found})" for found, names in known if name in names), name)
 
 
 def ood(data: StudyData) -> Table | None:

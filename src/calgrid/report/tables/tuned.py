@@ -91,13 +91,28 @@ def tuned(data: StudyData) -> Table | None:
     found = read_tuned(data)
     if found is None:
         return None
+    lead = {
+        **calibrated_columns(data),
+        "Chosen": lambda row: words(row["chosen"]),
+        "Δ NLL to default": lambda row: Cell(
+            text.format_metric(JUDGED, row["nll_to_default"], signed=True)
+        ),
+        f"Δ NLL to {found.baseline} (verdict; Holm p)": lambda row: (
+            words(text.NOTHING) if row["method"] == found.baseline else _against_baseline(row)
+        ),
+    }
+
+    def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
+        heading = f"{group.dataset}, {group.backbone}, {group.checkpoint} checkpoint"
+        return [metric_section(heading, rows, BESIDE_ECE, lead, within="calibrator")]
+
     return grouped(
         "tuned",
         "Tuned with an equal budget",
         "Methods",
         map(Group._make, found.summary[GROUP].drop_duplicates().itertuples(index=False)),
         lambda group: _rows(data, group, found),
-        lambda group, rows: [_section(data, group, rows, found.baseline)],
+        sections,
         lambda _: (
             f"Each method was tried with {text.count(found.budget, 'candidate')}; each seed chose "
             f"among them by the {text.name(found.metric)} of its uncalibrated network on "
@@ -137,21 +152,6 @@ def _counted(names: pd.Series) -> str:
     """Chosen candidates with their number of seeds, most frequent first: ``ls_005 × 2, ls_02``."""
     counts = names.value_counts(sort=True)
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in counts.items())
-
-
-def _section(data: StudyData, group: Group, rows: pd.DataFrame, baseline: str) -> Section:
-    lead = {
-        **calibrated_columns(data),
-        "Chosen": lambda row: words(row["chosen"]),
-        "Δ NLL to default": lambda row: Cell(
-            text.format_metric(JUDGED, row["nll_to_default"], signed=True)
-        ),
-        f"Δ NLL to {baseline} (verdict; Holm p)": lambda row: (
-            words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
-        ),
-    }
-    heading = f"{group.dataset}, {group.backbone}, {group.checkpoint} checkpoint"
-    return metric_section(heading, rows, BESIDE_ECE, lead, within="calibrator")
 
 
 def _against_baseline(row: pd.Series) -> Cell:
