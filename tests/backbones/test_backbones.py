@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from calgrid.backbones import build_backbone, trial
 from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.backbones.airbench import Whitening
-from calgrid.backbones.base import HeadDropout
+from calgrid.backbones.base import drop_features
 from calgrid.backbones.imagenet import take_apart
 from calgrid.components.registry import describe, descriptions
 from calgrid.errors import ConfigError
@@ -238,7 +238,7 @@ def test_what_cannot_be_built_is_refused():
 
 def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole():
     plain, dropped = build("resnet8"), build("resnet8")
-    HeadDropout(0.5).on(dropped)
+    drop_features(dropped, 0.5)
     assert list(dropped.state_dict()) == list(plain.state_dict())
     assert type(dropped.head) is torch.nn.Linear
     assert torch.equal(dropped(images(32)), plain(images(32)))

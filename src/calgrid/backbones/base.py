@@ -1,5 +1,6 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -94,8 +95,8 @@ class ImageStatistics(nn.Module):
         raise NotImplementedError
 
 
-class HeadDropout:
-    """Dropout of the features that enter a head, in training alone; put on with :meth:`on`.
+def drop_features(backbone: Backbone, rate: float) -> None:
+    """Put dropout before the head of a network, in training alone.
 
     It is a hook, so that the head stays one linear layer with the same names of its tensors, and
     features stay whole for losses that read them. In the code of MbLS it is a layer before the new
@@ -106,18 +107,11 @@ class HeadDropout:
     rate : share of the features that are set to 0, in (0, 1); the others grow by ``1 / (1 -
         rate)``.
     """
+    backbone.head.register_forward_pre_hook(functools.partial(_dropped, rate))
 
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
 
-    def on(self, backbone: Backbone) -> None:
-        """Put it before the head of a network."""
-        backbone.head.register_forward_pre_hook(self)
-
-    def __call__(self, head: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        """Return the features ``(N, d)`` that the head is given."""
-        (features,) = inputs
-        return dropout(features, self.rate, head.training)
+def _dropped(rate: float, head: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+    return dropout(inputs[0], rate, head.training)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from calgrid.backbones import planned_backbone
-from calgrid.backbones.base import HeadDropout, Network
+from calgrid.backbones.base import Network, drop_features
 from calgrid.components.registry import load
 from calgrid.storage import specs
 from calgrid.training.procedure import Procedure
@@ -30,7 +30,7 @@ def build_network(
     backbone = planned_backbone(key["backbone"], num_classes, pretrained)
     protocol = read_protocol(spec["protocol"])
     if isinstance(protocol, TrainingProtocol) and protocol.head_dropout is not None:
-        HeadDropout(protocol.head_dropout).on(backbone)
+        drop_features(backbone, protocol.head_dropout)
     model: Any = procedure.build_model(backbone, num_classes)
     if first is not None:
         procedure.load_first_stage(model, first)
