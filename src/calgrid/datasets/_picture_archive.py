@@ -7,7 +7,6 @@ in the order of the lists or names, not of the archive.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,8 @@ from calgrid.parallel import in_threads
 
 #: maximum bytes of an encoded image
 LIMIT = 50_000_000
+#: names of members of an archive, and labels int64 ``(N,)``, in row order
+Listed = tuple[NDArray[np.str_], NDArray[np.int64]]
 #: facts of photographs that are normalised by the constants of ImageNet
 PHOTOGRAPHS: Options = {
     "role": "dataset",
@@ -33,39 +34,25 @@ PHOTOGRAPHS: Options = {
 }
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Images of an archive: names of members and labels int64 ``(N,)``, in row order."""
+def listed(pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> Listed:
+    """List images, given as (name of a member, name of its class); labels are positions in
+    ``classes``.
 
-    names: Sequence[str]
-    labels: NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path
-    ) -> "Listed":
-        """List images, given as (name of a member, name of its class); labels are positions in
-        ``classes``.
-
-        Raises
-        ------
-        DataError : a class is not in ``classes``.
-        """
-        number = {name: index for index, name in enumerate(classes)}
-        members, labels = [], []
-        for member, name in pictures:
-            if name not in number:
-                raise DataError(
-                    f"{archive} has images of '{name}', which is not in its list of classes; "
-                    "replace it."
-                )
-            members.append(member)
-            labels.append(number[name])
-        return cls(members, np.array(labels, dtype=np.int64))
-
-    def at(self, rows: NDArray[np.int64]) -> "Listed":
-        """Return the images at some rows."""
-        return Listed([self.names[row] for row in rows], self.labels[rows])
+    Raises
+    ------
+    DataError : a class is not in ``classes``.
+    """
+    number = {name: index for index, name in enumerate(classes)}
+    members, labels = [], []
+    for member, name in pictures:
+        if name not in number:
+            raise DataError(
+                f"{archive} has images of '{name}', which is not in its list of classes; "
+                "replace it."
+            )
+        members.append(member)
+        labels.append(number[name])
+    return np.array(members, dtype=str), np.array(labels, dtype=np.int64)
 
 
 class PictureArchive(Dataset):
@@ -88,27 +75,26 @@ class PictureArchive(Dataset):
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
         archive = download(self.registered["files"][0], data_root)
-        train, test = self.listed(archive)
-        count = len(train.labels)
+        (names, labels), (tested, test_labels) = self.listed(archive)
+        count = len(labels)
         drawn = {"train": np.arange(count)}
         if not self.val_is_test:
-            drawn = draw_val(train.labels, self.drawn_val)
-        parts = {name: train.at(rows) for name, rows in drawn.items()}
-        names = [name for part in (*parts.values(), test) for name in part.names]
+            drawn = draw_val(labels, self.drawn_val)
+        members = np.concatenate([*(names[rows] for rows in drawn.values()), tested])
         images = decode_members(
             archive,
-            names,
+            members.tolist(),
             (self.size, None, self.stretch),
-            scratch_array((len(names), 3, self.size, self.size), self.scratch),
+            scratch_array((len(members), 3, self.size, self.size), self.scratch),
             self.threads,
         )
         splits = {}
-        for name, part in parts.items():
-            own, images = np.split(images, [len(part.names)])
-            splits[name] = ImageSplit(own, part.labels, drawn[name])
+        for name, rows in drawn.items():
+            own, images = np.split(images, [len(rows)])
+            splits[name] = ImageSplit(own, labels[rows], rows)
         # rows of test images continue those of training images
-        tested = ImageSplit(images, test.labels, count + np.arange(len(test.labels)))
-        return {"train": splits["train"], "val": splits.get("val", tested), "test": tested}
+        test = ImageSplit(images, test_labels, count + np.arange(len(test_labels)))
+        return {"train": splits["train"], "val": splits.get("val", test), "test": test}
 
 
 def decode_members(

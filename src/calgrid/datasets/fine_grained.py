@@ -16,7 +16,7 @@ from pathlib import Path
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, each_member
-from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
+from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive, listed
 from calgrid.errors import DataError
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
@@ -75,7 +75,7 @@ class Cub200(StretchedPictures):
             part = train if parts[id] == "1" else test
             part.append((f"{BIRDS}/images/{images[id]}", labels[id]))
         names = sorted(classes, key=int)
-        return Listed.of(train, names, archive), Listed.of(test, names, archive)
+        return listed(train, names, archive), listed(test, names, archive)
 
 
 @register(
@@ -115,7 +115,7 @@ class FgvcAircraft(StretchedPictures):
         for name in PLANE_LISTS:
             pairs = _pairs(lists[f"{PLANES}/{name}.txt"])
             pictures = [(f"{PLANES}/images/{id}.jpg", variant) for id, variant in pairs]
-            parts.append(Listed.of(pictures, names, archive))
+            parts.append(listed(pictures, names, archive))
         train, test = parts
         return train, test
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, each_member, open_archive
-from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
+from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive, listed
 
 ROOT = "tiny-imagenet-200"
 ANNOTATIONS = f"{ROOT}/val/val_annotations.txt"
@@ -78,4 +78,4 @@ class TinyImagenet(PictureArchive):
         )
         training = [(path, path.split("/")[2]) for path in paths]
         validation = [(f"{ROOT}/val/images/{file}", wnid) for file, wnid in rows]
-        return Listed.of(training, wnids, archive), Listed.of(validation, wnids, archive)
+        return listed(training, wnids, archive), listed(validation, wnids, archive)
