@@ -4,8 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import special
 from tests.datasets.archives import expect
 
+from calgrid import metrics
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets.digits import digit_bank
 from calgrid.datasets.digits_ambiguous import SIGMA, DigitsAmbiguous, draw, log_cells
@@ -38,6 +40,20 @@ def test_every_split_is_a_draw_of_its_own_with_the_posterior_of_each_image(folde
     assert not np.array_equal(splits["train"].images, splits["test"].images[:1000])
     for split in splits.values():
         np.testing.assert_allclose(np.asarray(split.distribution).sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_bayes_classifier_is_as_good_as_it_says(judged):
+    posterior, labels = truth(judged), np.asarray(judged.labels)
+    best = posterior.max(axis=1)
+    accuracy = metrics.accuracy(posterior, labels)
+    assert 0.85 < accuracy < 0.92
+    assert abs(accuracy - best.mean()) < 3 * np.sqrt((best * (1 - best)).sum()) / len(best)
+    surprise = -np.log(posterior, out=np.zeros_like(posterior), where=posterior > 0)
+    entropy = special.entr(posterior).sum(axis=1)
+    variance = (posterior * surprise**2).sum(axis=1) - entropy**2
+    assert abs(metrics.nll(posterior, labels) - entropy.mean()) < 3 * np.sqrt(variance.sum()) / len(
+        best
+    )
 
 
 def test_labels_are_draws_from_the_posterior(judged):

@@ -60,6 +60,15 @@ def test_images_without_their_labels_are_refused(tmp_path, monkeypatch, versions
         list(Cifar101().build(tmp_path, {}))
 
 
+def test_published_files_are_as_long_as_their_arrays():
+    """A header of 128 bytes, 3,072 bytes an image, 4 a label."""
+    files = {file["name"]: file.get("size") for file in Cifar101.registered["files"]}
+    assert files["cifar10.1_v6_data.npy"] == 128 + 2_000 * 3_072
+    assert files["cifar10.1_v6_labels.npy"] == 128 + 2_000 * 4
+    assert files["cifar10.1_v4_labels.npy"] == 128 + 2_021 * 4
+    assert Cifar101.registered["sizes"] == {"shift": 2_000 + 2_021}
+
+
 # ImageNet-V2
 
 
