@@ -118,21 +118,6 @@ def test_fedlas_matches_the_reference(name, options, value, gradient, logits, la
     assert (total.item(), logits.grad.norm().item()) == (_close(value), _close(gradient))
 
 
-def test_fedlas_intermediate_values_match_the_reference(logits, features):
-    loss = build_loss("fedlas_ls", 4, alpha=0.05, beta=4.0, momentum=0.5)
-    loss.gate = GivenGate(1.0, -1.0, 1.0, -1.0)
-    amounts = loss.modulate(logits, features)["smoothing"]
-    assert loss.indicator.mean.item() == _close(20.0)
-    assert loss.indicator.std.item() == pytest.approx(54.16333, abs=1e-5)
-    _, gamma = loss.eval().indicator(logits.detach(), features)
-    torch.testing.assert_close(
-        gamma, torch.tensor([0.184623, -0.184623, -0.036925, 0.036925]), rtol=0, atol=1e-6
-    )
-    torch.testing.assert_close(
-        amounts, torch.tensor([0.067667, 0.067667, 0.046314, 0.046314]), rtol=0, atol=1e-6
-    )
-
-
 def test_parts_of_pairwise_constraints_match_the_reference(logits, labels):
     loss = build_loss("cpc", 4)
     loss(logits, labels)
