@@ -65,7 +65,7 @@ COLUMNS = {
     "smoothing": torch.float32,
 }
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
-#: the mode of a sample is the sign of its gate plus this, 0 if it was not seen
+#: the mode of a sample is the sign of its gate plus SEEN, 0 if unseen
 SEEN = 2
 
 

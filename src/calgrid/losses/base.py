@@ -1,5 +1,5 @@
-"""Base class of the training losses, their construction, and what several have: buffers with one
-row per training sample, and terms.
+"""Base class of the training losses, their construction, and shared parts: buffers with one row per
+training sample, and terms.
 """
 
 import math
@@ -416,7 +416,7 @@ def kernel_form(gap: Tensor, pairs: Tensor) -> Tensor:
 
 
 def kernel(confidence: Tensor) -> Tensor:
-    """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,); the gradient flows
-    through it.
+    """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,), through which the
+    gradient flows.
     """
     return ((confidence.unsqueeze(0) - confidence.unsqueeze(1)).abs() / -KERNEL_WIDTH).exp()

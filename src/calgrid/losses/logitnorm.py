@@ -18,10 +18,9 @@ NORM_GUARD = 1e-7
 class LogitNorm(Loss):
     """Cross-entropy of logits of a fixed norm, ``mean(CE(s / ((||s|| + 1e-7) tau)))``.
 
-    Predictions are those of the plain logits, whose norm the loss leaves free: judge the network
-    after a calibrator, not before. The loss is at least ``log(1 + (C - 1) exp(-sqrt(C / (C - 1)) /
-    tau))``. tau 0.04 is that of OpenOOD; the authors' README has 0.01 for a WRN on CIFAR-10, their
-    code 1.
+    Predictions use the plain logits, whose norm the loss leaves free: judge the network after a
+    calibrator, not before. The loss is at least ``log(1 + (C - 1) exp(-sqrt(C / (C - 1)) / tau))``.
+    tau 0.04 is from OpenOOD; the authors' README has 0.01 for a WRN on CIFAR-10, their code 1.
 
     Parameters
     ----------

@@ -232,8 +232,8 @@ def _squared(predictions: Predictions, n_bins: int) -> Estimator:
 
 
 def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
-    """Estimator of the parts of the NLL: change at a fixed temperature, and as noise that by
-    products of two added samples, which move the temperature.
+    """Estimator of the parts of the NLL: values change at a fixed temperature; noise is the change
+    by products of two added samples, which move the temperature.
     """
     parts, n = recalibration.nll_parts(predictions), predictions.n_samples
     slope, curvature = parts.slope, parts.curvature

@@ -36,8 +36,8 @@ class Output:
     Attributes
     ----------
     probs : floats (N, K), rows in the probability simplex.
-    logs : ln of them, float64 (N, K), -inf for ln 0. They keep what ``probs`` round to 0 or 1. None
-        if they are not known.
+    logs : ln of ``probs``, float64 (N, K), -inf for ln 0; exact where ``probs`` round to 0 or 1.
+        None if unknown.
     """
 
     probs: NDArray[Any]
@@ -149,8 +149,8 @@ class Predictions:
 
     @cached_property
     def certainty(self) -> Floats:
-        """Minus ln of the rest, 1 - confidence, (N,), which orders samples whose confidence rounds
-        to one number; 0 below ``CERTAIN`` and without ``logs``.
+        """-ln(1 - confidence), (N,), to order samples whose confidences round to one number; 0
+        below ``CERTAIN`` and without ``logs``.
         """
         certainty = np.zeros(self.n_samples)
         if self.logs is not None:
@@ -180,7 +180,7 @@ Probabilities = ArrayLike | Output | Predictions
 def computed_once(
     function: Callable[Concatenate[Predictions, P], R],
 ) -> Callable[Concatenate[Predictions, P], R]:
-    """Keep what a function of predictions returns with them; its other arguments are hashable."""
+    """Memoise the result of a function on its Predictions; other arguments are hashable."""
 
     @wraps(function)
     def known(predictions: Predictions, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -292,8 +292,8 @@ def check_bins(n_bins: int) -> int:
 
 
 def as_array(values: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
-    """Return values as an array, also those of a tensor of PyTorch; masked entries, and what is no
-    rectangular array of ``dtype`` (None: of any), raise DataError.
+    """Return values, also of a PyTorch tensor, as an array; DataError for masked entries, or if
+    they form no rectangular array of ``dtype`` (None: any).
     """
     if hasattr(values, "detach"):
         values = values.detach()  # NumPy refuses tensors with a gradient, and bfloat16

@@ -146,8 +146,8 @@ def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def aece_left_out(probs: Probabilities, labels: ArrayLike) -> int:
-    """Number of samples that :func:`aece` leaves out: those of the lowest confidence. Parameters
-    and errors as in :func:`ece`.
+    """Number of samples of the lowest confidence, which :func:`aece` leaves out. Parameters and
+    errors as in :func:`ece`.
     """
     confidence = check_probabilities(probs, labels).confidence
     return int(np.count_nonzero(confidence == confidence.min()))

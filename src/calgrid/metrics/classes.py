@@ -1,4 +1,4 @@
-"""Metrics in which each class counts alike, however few images it has."""
+"""Metrics that weigh all classes alike, however few images a class has."""
 
 import math
 
@@ -16,8 +16,8 @@ from calgrid.metrics._inputs import (
 
 
 def balanced_accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Mean over classes of their sensitivity, the fraction of the samples of a class that are
-    predicted as it; classes without samples are left out.
+    """Mean over classes of the sensitivity, the fraction of the samples of a class that is
+    predicted correctly; classes without samples are left out.
 
     Parameters and errors as in :func:`calgrid.metrics.accuracy`. Source: Brodersen et al., ICPR
     2010.
@@ -38,21 +38,21 @@ def macro_auroc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> fl
 
 
 def class_sensitivity(predictions: Predictions) -> Floats:
-    """Fraction of the samples of each class that are predicted as it, (K,), NaN without samples."""
+    """Fraction of the samples of each class that is predicted correctly, (K,); NaN without any."""
     count = np.bincount(predictions.labels, minlength=predictions.probs.shape[1])
     right = np.bincount(predictions.labels, predictions.correct, len(count))
     return np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0)
 
 
 def _mean_of_seen(of_class: Floats) -> float:
-    """Mean over the classes whose value is not NaN, in no order of them; NaN without any."""
+    """Mean over the classes whose value is not NaN, independent of their order; NaN without any."""
     seen = of_class[~np.isnan(of_class)]
     return math.fsum(seen) / len(seen) if len(seen) else math.nan
 
 
 def balanced_per_sample(predictions: Predictions) -> Floats:
-    """Contributions of samples, (N,), whose mean is the balanced accuracy, and whose mean in a
-    resample is that of the resample to first order.
+    """Contributions of samples, (N,): their mean is the balanced accuracy, and their mean in a
+    resample its balanced accuracy to first order.
     """
     labels, sensitivity = predictions.labels, class_sensitivity(predictions)
     of_class = np.bincount(labels)[labels] * np.count_nonzero(~np.isnan(sensitivity))
@@ -71,12 +71,12 @@ def class_auroc(predictions: Predictions) -> tuple[Floats, Floats]:
     """AUROC of each class against all others, (K,), NaN without samples of the class or others, and
     the contributions of samples, (N,), to the change of their sum in a resample, to first order.
 
-    A sample contributes the share of the others that it is on the right side of (DeLong et al.,
+    A sample contributes the share of other samples against which its rank is right (DeLong et al.,
     Biometrics 1988).
     """
     scores, labels = predictions.probs, predictions.labels
     if predictions.logs is not None:
-        # the order of the probabilities, also of those that round to 0 or 1
+        # logarithms keep the order of probabilities that round to 0 or 1
         scores = predictions.logs.copy()
         near = np.flatnonzero(predictions.confidence > CERTAIN)
         # beyond all logarithms, which are at most 0

@@ -70,13 +70,13 @@ Intervals are clipped to the range of the quantity, but contain the estimate: an
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
-resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. What
-``Metric.needs`` names is needed for an interval and a verdict: with few errors the upper end of a
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. An
+interval and a verdict need the counts of ``Metric.needs``: with few errors the upper end of a
 calibration error is too low (of overconfident models with one to two errors 20 to 53 % end below
 the truth, with five or more at most 3 %), the places of a few errors say little about those of
-others, and few samples of a class may all be right, or wrong. A single
-sample has no intervals. The AUPR of errors is too high in a sample, and again in its resamples: its
-interval is moved down by twice the difference.
+others, and few samples of a class may all be right, or wrong. A single sample has no intervals. The
+AUPR of errors is too high in a sample, and again in its resamples: its interval is moved down by
+twice the difference.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -372,7 +372,7 @@ def _resampled(
 def with_added(
     draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> Draws:
-    """The draws, every second one with errors that were not seen; NaN for metrics that need more
+    """Return the draws, every second one with unseen errors; NaN for metrics that need more
     samples.
     """
     changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)

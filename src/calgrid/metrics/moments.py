@@ -19,8 +19,8 @@ def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]
 
 
 def row_sums(values: Array) -> Array:
-    """Sum of each row ``(N, K)``, (N,), in ascending order of its entries: no order of the classes
-    changes a bit of it, so that rows with the same entries remain ties.
+    """Sum of each row ``(N, K)``, (N,), in ascending order of its entries: permuting the classes
+    changes no bit of the sum, so that rows with the same entries remain ties.
     """
     sums = np.empty(len(values))
     for block in row_blocks(*values.shape):

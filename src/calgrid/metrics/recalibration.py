@@ -44,7 +44,7 @@ MAPS: tuple[Map, ...] = ("ts", "iso")
 BETA_BOUNDS = (1e-12, 1e12)
 #: Newton's method ends where a step would lower the mean loss by less than half of this; about 7 do
 LEAST_FALL, MAX_STEPS = 1e-16, 60
-#: samples of a first search, whose result is where that on all samples starts
+#: samples of a first search, whose result starts the search on all samples
 FIRST_ROWS = 1000
 N_FOLDS = 5
 #: smaller probabilities count as 0 in isotonic regressions, whose slopes between them overflow
@@ -69,8 +69,8 @@ class Tempered(NamedTuple):
 
     @property
     def optimism(self) -> float:
-        """How much lower the mean loss of these samples is, in expectation, than that of all others
-        at their own best temperature.
+        """Expected mean loss of all other samples at their own best temperature, minus the mean
+        loss of these samples.
         """
         return float(np.mean(self.slope**2) / (2 * self.curvature * len(self.slope)))
 
@@ -148,11 +148,11 @@ def nll_parts(predictions: Predictions) -> Tempered:
 
 @computed_once
 def loss_above(predictions: Predictions) -> Floats:
-    """Loss of each sample, (N,), at the upper end of the interval of the best inverse temperature,
-    two standard deviations above it; at it where all samples are told apart.
+    """Loss of each sample, (N,), two standard deviations above the best inverse temperature, the
+    upper end of its interval; at the best one if all samples are told apart.
 
-    Where the best one is near 0, the losses that it gives hardly differ, but those of the true one
-    do.
+    If the best inverse temperature is near 0, losses there hardly differ, but losses at the true
+    one do.
     """
     parts, used = nll_parts(predictions), possible(predictions)
     below, of_label = (each[used] for each in ascending(predictions))

@@ -35,15 +35,15 @@ MOST_SLOW = 2_000_000
 
 
 class Counts(NamedTuple):
-    """Numbers of samples that an interval needs, or that a set has:
-    :mod:`calgrid.metrics.intervals` says why.
+    """Numbers of samples that an interval needs, or that a set has;
+    :mod:`calgrid.metrics.intervals` gives the reasons.
 
     Attributes
     ----------
     errors : errors or right predictions, whichever are fewer. expected : the same by the
         confidences.
-    of_class : samples of the rarest class. right_of_class : those of them that are right by the
-        probabilities, of any class.
+    of_class : samples of the rarest class. right_of_class : samples expected to be right by the
+        probabilities, least over classes.
     """
 
     errors: float = 0
@@ -100,9 +100,9 @@ class Metric:
     reaches_up : whether the upper end is at least as far from the value as the lower one: of
         maxima of many sums, and of an error whose few bins hide gaps.
     costly : whether studies compute it on the clean test split alone.
-    slow : whether it fits a map to the probabilities or sorts those of each class, which takes
-        longer than all others together: it is left out for more than ``MOST_SLOW`` probabilities,
-        see :meth:`is_computed`.
+    slow : whether it fits a map to the probabilities or sorts the probabilities of each class,
+        which takes longer than all others together: left out for more than ``MOST_SLOW``
+        probabilities, see :meth:`is_computed`.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
         samples; of a network, a function of logits or features.
     """
@@ -126,7 +126,7 @@ class Metric:
     score: Callable[..., Floats] | None = None
 
     def is_computed(self, n_samples: int, n_classes: int) -> bool:
-        """Whether it is among all metrics of a set of this size."""
+        """Whether a request for all metrics on a set of this size includes this one."""
         return not self.slow or n_samples * n_classes <= MOST_SLOW
 
     @property
@@ -158,7 +158,7 @@ class Metric:
 
     @property
     def decided_by(self) -> str:
-        """Metric whose verdict it shares: itself, ``squared_ce`` for errors of the top label, whose
+        """Metric whose verdict applies: this one, ``squared_ce`` for errors of the top label, whose
         bias depends on the model, or empty for a metric without a test. ``cece``, ``o_ece`` and
         ``u_ece`` decide themselves, as printed, including their bias.
         """

@@ -17,7 +17,7 @@ from calgrid.training.procedure import Procedure
 
 
 class RankMixup(Procedure):
-    """The loss of the batch plus a ranking of its logits and those of mixtures with it.
+    """Loss of the batch plus a ranking loss of its logits against the logits of mixtures.
 
     ``loss(z(x_i), y_i) + lambda R``, where R is the :meth:`ranking` of the form. As in the official
     code, the mixtures of a step are one forward pass, with batch statistics apart from those of the

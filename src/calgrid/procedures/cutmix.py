@@ -60,7 +60,9 @@ class CutMix(MixedPairs):
 
 
 def _section(side: int, share: float) -> slice:
-    """Part of a side, of a share of it around a random pixel, within the image."""
+    """Section of a side around a random pixel, clipped to the image; ``share`` is its part of the
+    side.
+    """
     half = int(side * share) // 2
     middle = int(torch.randint(side, ()))
     return slice(max(middle - half, 0), min(middle + half, side))

@@ -116,7 +116,7 @@ class PredecessorCombinations(Procedure):
         return [self.rate] * self.combinations
 
     def combination(self, epoch: int) -> list[int]:
-        """Epochs that each block has been trained, in the combination of an epoch of the search."""
+        """Epochs of training of each block in the combination of an epoch of the search."""
         rng = generator("cpu", self.training.seed, "combination", epoch)
         drawn = torch.randint(len(self._stored), (len(self._prefixes),), generator=rng)
         return [self._stored[number] for number in drawn.tolist()]

@@ -356,7 +356,7 @@ def _pairs(
 
 
 def best_of(rows: pd.DataFrame, metric: str) -> tuple[int | None, pd.Index]:
-    """Index label of the recipe with the best mean of a metric, None without any, and those of the
+    """Index labels of the recipe with the best mean of a metric (None without any) and of the
     others, all among the wide rows that keep accuracy.
     """
     kept = rows[keeps_accuracy(rows)].sort_values([METHOD, CALIBRATOR], kind="stable")

@@ -1,4 +1,4 @@
-"""The rule by which a difference of two methods gets a verdict; docs/statistics.md explains it.
+"""The rule that gives a verdict on a difference of two methods; docs/statistics.md explains it.
 
 A difference of means over n seeds, on common test samples, has two variances: a = s^2 / n, with s
 the standard deviation of the paired difference over seeds, and b over test samples, from
@@ -188,7 +188,7 @@ def judge(
 
 
 def _hidden(metrics: pd.Series, n_test: Floats) -> Floats:
-    """Difference (n,) that errors of one method alone make of which none was seen among ``n_test``
+    """Difference (n,) that errors of one method alone can make, none of them seen among ``n_test``
     samples; 0 for metrics without labels.
     """
     share = np.minimum(UNSEEN / n_test, 1)
@@ -209,7 +209,7 @@ def judge_all(
     level: float = 0.95,
     of_runs: ArrayLike = False,
 ) -> pd.DataFrame:
-    """Judge tests of all metrics; errors have the verdict of the metric that decides about them.
+    """Judge tests of all metrics; an error gets the verdict of its deciding metric.
 
     Parameters
     ----------

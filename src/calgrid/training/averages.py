@@ -11,7 +11,7 @@ from calgrid.training import protocol
 
 
 class Average:
-    """Running mean of the weights and statistics of a network, also of those that are frozen.
+    """Running mean of the weights and statistics of a network, frozen ones included.
 
     Attributes
     ----------

@@ -65,7 +65,7 @@ class HostWatch(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: Any = (), options: Any = None
     ) -> Any:
-        """Compute an operation, and list it if it needs the host."""
+        """Compute an operation, and add it to ``found`` if it needs the host."""
         result = function(*arguments, **(options or {}))
         given = [each for each in tree_leaves(arguments) if isinstance(each, Tensor)]
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
@@ -184,7 +184,7 @@ class GraphedStep:
         self._refused(reason)
 
     def _changed(self) -> str:
-        """Name of a number that is not as it was, empty if all are."""
+        """Name of a number that has changed, empty if none has."""
         now = self._numbers_now()
         return next((repr(key[1]) for key in now if now[key] != self._numbers.get(key)), "")
 

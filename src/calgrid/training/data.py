@@ -342,7 +342,7 @@ def augment(
 
 
 def _reflected(index: torch.Tensor, side: int) -> torch.Tensor:
-    """Return indices within an image of which some may lie outside, reflected at its border."""
+    """Return indices of an image, reflected at its border where they lie outside."""
     last = side - 1
     return last - (last - index.abs()).abs()
 

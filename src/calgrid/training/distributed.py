@@ -41,7 +41,7 @@ PATIENCE = timedelta(days=1)
 
 @contextlib.contextmanager
 def joined(processes: int) -> Iterator[int]:
-    """Join the processes that ``torchrun`` has started, and give the number of this one, from 0.
+    """Join the processes that ``torchrun`` has started, and yield the rank of this one.
 
     Raises
     ------
@@ -63,26 +63,26 @@ def joined(processes: int) -> Iterator[int]:
 
 
 def from_first(value: Any = None) -> Any:
-    """Return in each process what the first one calls it with."""
+    """Broadcast the value of the first process, and return it in each."""
     box = [value]
     dist.broadcast_object_list(box, device=torch.device("cpu"))
     return box[0]
 
 
 def part(size: int, process: int | None = None) -> slice:
-    """Rows of a process, by default this one, in a batch of ``size``: all parts in their order are
-    the batch, and their sizes differ by at most 1.
+    """Rows of a process, by default this one, in a batch of ``size``: parts in their order make the
+    batch, and their sizes differ by at most 1.
     """
     rank, count = dist.get_rank() if process is None else process, dist.get_world_size()
     return slice(rank * size // count, (rank + 1) * size // count)
 
 
 class PartOfBatches:
-    """Images of a split, of which this process reads only its part of each batch.
+    """Split of which this process reads only its part of each batch.
 
     A batch is read by an array of rows; its other images are black, and no network sees them. A
-    batch of fewer images than processes is read completely, because each process computes all of
-    it. Other reading, by a slice, gives all images.
+    batch with fewer images than processes is read completely, because each process computes the
+    whole batch. Reading by a slice gives all images.
 
     Parameters
     ----------
@@ -149,10 +149,10 @@ _gathered: Callable[[Tensor, int], Tensor] = Gathered.apply
 
 
 class SharedNetwork(Network):
-    """A network whose body is computed in parts: ``features`` are those of the whole batch.
+    """Network that computes the body in parts; its ``features`` are of the whole batch.
 
     Its ``forward`` is a training step up to the loss, because DistributedDataParallel needs all
-    trained parameters, those of the loss among them, in one module.
+    trained parameters, including the loss's, in one module.
     """
 
     def __init__(self, network: Network, loss: Loss, procedure: Procedure[Any]) -> None:
@@ -176,7 +176,7 @@ class SharedNetwork(Network):
 
 
 class DistributedTrainer(Trainer):
-    """A trainer of which each process has one; see the module.
+    """Trainer of one of several processes; see the module.
 
     All of them hold the same state after each step. The first one writes the resume state.
     """

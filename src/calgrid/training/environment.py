@@ -52,9 +52,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def _check_built_for(capability: tuple[int, int], architectures: list[str]) -> None:
-    """Raise ConfigError unless a GPU of this compute capability can run code for one of the
+    """Raise ConfigError unless a GPU of this compute capability runs code for one of the
     architectures: ``sm_86`` for GPUs of its generation from 8.6 on, ``compute_86`` for all later
-    ones. An empty list says nothing, and neither do those of AMD.
+    ones. An empty list, or a list of AMD's, decides nothing.
     """
     major, minor = capability
     known = re.findall(r"(sm|compute)_(\d+)", " ".join(architectures))
@@ -72,7 +72,7 @@ def _check_built_for(capability: tuple[int, int], architectures: list[str]) -> N
 
 
 def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
-    """Set threads and kernels of this process; call it before anything is moved to the device.
+    """Set threads and kernels of this process; call it before tensors move to the device.
 
     On the CPU kernels are always deterministic. On a GPU they are with ``deterministic``, which is
     slower and fails for operations without a deterministic kernel. Without it the GPU benchmarks
@@ -91,8 +91,8 @@ def prepare(device: torch.device, threads: int, deterministic: bool = False) -> 
     # wait for
     strict = deterministic or device.type == "cpu"
     torch.set_deterministic_debug_mode("error" if strict else "default")
-    # by default it fills each new tensor, hundreds a step, which only matters to code that reads
-    # memory that it never wrote
+    # PyTorch fills each new tensor by default, hundreds a step, for code that reads uninitialised
+    # memory
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -161,8 +161,8 @@ def _text(path: Path) -> str:
 
 
 def clock(device: torch.device) -> Callable[[], float]:
-    """Clock of the cost of a job in seconds: of all processor cores of this process or, with a GPU,
-    of the time for which the job holds it. Other work on the machine changes only the latter.
+    """Clock for the cost of a job in seconds: processor time of this process over all cores or,
+    with a GPU, wall time while the job holds it. Other work on the machine changes only the latter.
     """
     return time.process_time if device.type == "cpu" else time.monotonic
 
@@ -203,7 +203,7 @@ def run_record(spec: Mapping[str, object], seconds: float, device: torch.device)
 
 
 def driver_version(text: str) -> str:
-    """Version in what the NVIDIA kernel driver says of itself; empty if there is none.
+    """Version that the NVIDIA kernel driver states; empty if there is none.
 
     ``... UNIX x86_64 Kernel Module  535.104.05  ...`` or, of the open one, ``... UNIX Open Kernel
     Module for x86_64  580.65.06  ...``.

@@ -105,7 +105,7 @@ def aug_mix(images: Tensor, options: protocol.AugMix, rng: np.random.Generator) 
 
 
 def _applied(images: Tensor, choices: Sequence[Amounts], choice: np.ndarray) -> Tensor:
-    """Images after the operation of which ``choice`` (B,) has the number; others stay."""
+    """Apply to each image the operation with its number in ``choice`` (B,); others stay."""
     images = images.clone()
     for number, (operation, amount) in enumerate(choices):
         chosen = np.flatnonzero(choice == number)

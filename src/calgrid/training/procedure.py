@@ -111,8 +111,8 @@ class Procedure(Generic[Model]):
         model.train()
 
     def draw(self, batch: Batch) -> Batch:
-        """Return the batch of a step with all that is random on the CPU, or read from the device:
-        mixed images, or tensors in ``drawn``. It is not part of a CUDA graph.
+        """Return the batch of a step after its draws on the CPU and reads from the device: mixed
+        images, or tensors in ``drawn``. Never part of a CUDA graph.
         """
         return batch
 
@@ -146,7 +146,7 @@ class Procedure(Generic[Model]):
         return {}
 
     def scores(self, epoch: int, row: Mapping[str, float]) -> dict[str, float]:
-        """Return the score of the network after an epoch for each checkpoint that it may become.
+        """Return scores of the network after an epoch, by checkpoint that an epoch competes for.
 
         A checkpoint is the epoch of its highest score, the first of equal ones; ``last``, if it has
         no scores, is the last epoch.

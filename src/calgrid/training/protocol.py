@@ -35,7 +35,7 @@ DROP_LAST = (
 LR = "Learning rate before the schedule."
 WEIGHT_DECAY = "Weight decay on all parameters."
 SCHEDULE = "Learning rate by epoch."
-#: tested weights that are means over the training -> which
+#: tested weights -> the mean over the training
 AVERAGES = {
     "ema": "exponential mean of the weights of all steps (key ema)",
     "swa": "mean of the weights after each of the last epochs (key swa)",

@@ -17,10 +17,10 @@ def loss_parts(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
     ``val_refinement`` is the lowest mean NLL of ``softmax(beta z)`` over beta in [0.01, 20], and
     ``val_brier_refinement`` the Brier score at this beta; the rest of each is its calibration part,
-    as far as one temperature removes it (Berta et al., arXiv 2501.19195, section 4). That of the
-    Brier score may be negative. As in their code, bisection of the derivative over ln(beta), on the
-    rows that are then scored. It does not import the calibrator, an edit of which would train all
-    networks again.
+    as far as one temperature removes it (Berta et al., arXiv 2501.19195, section 4). The
+    calibration part of the Brier score may be negative. As in the authors' code, beta is found by
+    bisection of the derivative over ln(beta), on the scored rows. The calibrator is not imported:
+    its edits would retrain all networks.
 
     Parameters
     ----------

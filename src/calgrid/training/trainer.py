@@ -211,7 +211,7 @@ class Trainer:
         return position
 
     def _batches(self, epoch: int, begin: int = 0) -> Sequence[torch.Tensor]:
-        """Positions in the split of each batch of an epoch; streamed images expect those from
+        """Positions in the split of each batch of an epoch; streamed images expect all from
         ``begin`` on.
         """
         rng = generator("cpu", self.seed, "order", epoch)
@@ -317,7 +317,7 @@ class Trainer:
                 f"{self.title} diverged in epoch {self.position.epoch + 1}: its mean loss is "
                 f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
             )
-        # before validation, so that it uses the state of the checkpoint
+        # before validation, which then uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         if "swa" in self.averages and position.epoch >= first_averaged(self.protocol):
             self.averages["swa"].add(1 / (self.averages["swa"].count + 1))
@@ -494,7 +494,7 @@ _Kind = TypeVar("_Kind", bound=type[torch.optim.Optimizer])
 
 
 def _without_compiler(kind: _Kind) -> _Kind:
-    """The optimizer without wrappers that only ``torch.compile`` needs: their first call imports
+    """The optimizer class without wrappers for ``torch.compile``: their first call imports
     PyTorch's compiler, which takes longer than a small training.
     """
     wrapped = ("add_param_group", "zero_grad", "step", "state_dict", "load_state_dict")
