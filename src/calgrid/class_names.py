@@ -1,6 +1,4 @@
-"""Names of classes: as messages show them, in files that carry them, and in the order of another
-party.
-"""
+"""Names of classes: in messages, in files, and in the order of another source."""
 
 import json
 import re
@@ -69,8 +67,8 @@ def check_outputs(
     classes: Sequence[str] | None,
     chosen: bool,
 ) -> None:
-    """Raise DataError if a network that was trained elsewhere has other classes than the data set
-    on which it is tested, or if nothing tells the order of numbered ones.
+    """Raise DataError if a network trained elsewhere has other classes than its test data set, or
+    if the order of numbered classes is unknown.
 
     Parameters
     ----------
@@ -116,7 +114,7 @@ def first_difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 def in_order_of_numbers(names: Sequence[str]) -> list[str] | None:
     """Names in the order of the numbers in them (``1_cat``, ``2_dog``, ``10_fox``), if they are
-    sorted as text and that is another order; else None.
+    sorted as text in another order; else None.
     """
 
     def pieces(name: str) -> list[str | int]:

@@ -9,7 +9,9 @@ from torch.nn.functional import dropout
 
 
 class Network(nn.Module):
-    """What procedures train: features, and a head that turns them into logits."""
+    """Interface of the networks that procedures train: features, and a head that maps them to
+    logits.
+    """
 
     head: nn.Module
 
@@ -58,7 +60,7 @@ class Backbone(Network):
         self.names: dict[str, str] = {}
 
     def keep_names(self, theirs: Mapping[str, Tensor]) -> None:
-        """Know the names of files of weights of another network whose layers this one is built of.
+        """Map tensor names of another network, whose layers this one reuses, to their names here.
 
         ``theirs`` is the other network's ``state_dict(keep_vars=True)``.
         """

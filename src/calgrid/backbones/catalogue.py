@@ -69,8 +69,8 @@ def timm_names() -> dict[str, frozenset[str]]:
 
 
 def check_timm_name(name: str, where: str = "") -> None:
-    """Raise ConfigError unless the installed timm has this model, and these weights if the name
-    contains them.
+    """Raise ConfigError unless the installed timm has the model and, if the name contains weights,
+    the weights.
 
     The name is ``model`` or ``model.weights``.
     """

@@ -45,7 +45,7 @@ class TimmBackbone(Backbone):
         }
 
     def published(self) -> Mapping[str, object]:
-        """Return the name of the weights in timm and where it finds them; see :class:`Backbone`."""
+        """Return the name of the weights in timm and their source there; see :class:`Backbone`."""
         return self._published
 
 

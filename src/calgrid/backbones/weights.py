@@ -24,14 +24,14 @@ State = dict[str, Tensor]
 Value = TypeVar("Value")
 #: start of all names in the state of a network inside DataParallel, torch.compile or Lightning
 WRAPPERS = ("module.", "_orig_mod.", "model.")
-#: entry that AveragedModel of torch has beside those of its network
+#: entry of torch's AveragedModel beside the entries of its network
 COUNT = "n_averaged"
 #: keys of the state of a network, most preferred first: averaged weights, as timm and torchvision's
 #: references test these; the last one is that of calgrid's own files
 NETWORKS = ("state_dict_ema", "model_ema", "state_dict", "model", "last.model")
 #: keys of the names of the classes: lists in the order of the outputs, or pairs of name and place
 CLASSES = ("classes", "class_names", "categories", "class_to_idx", "idx_to_class")
-#: key under which torchvision has them
+#: key under which torchvision stores names of classes
 ABOUT = "meta"
 
 
@@ -100,8 +100,8 @@ def _networks(content: Mapping[str, object]) -> dict[str, dict[str, object]]:
 
 
 def unwrapped(state: Mapping[str, Value]) -> dict[str, Value]:
-    """Return entries by the names that they have in the network alone: without the start that a
-    wrapper gives to all, in any nesting.
+    """Return entries by their names in the bare network: without the prefix that a wrapper gives to
+    all, in any nesting.
     """
     found = {name: value for name, value in state.items() if name != COUNT}
     for wrapper in WRAPPERS:

@@ -61,8 +61,8 @@ class LinearMap(NamedTuple):
     bias: Array
 
     def scores(self, inputs: Array, impossible: Mask | None = None) -> Array:
-        """Return scores ``(N, K)`` with row maximum 0 of inputs ``(N, K)``; -inf for classes that
-        are impossible ``(N, K)``, or whose input is -inf with a scale above 0.
+        """Return scores ``(N, K)`` with row maximum 0 of inputs ``(N, K)``; -inf where a class is
+        impossible ``(N, K)``, or its input is -inf with a scale above 0.
         """
         scores = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
         scores += self.bias

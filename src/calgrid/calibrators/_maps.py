@@ -56,8 +56,8 @@ def _first_far(ordered: Array) -> int:
 
 
 def without_ties(scores: Array, correct: Mask) -> tuple[Array, Array, Array]:
-    """Return the ascending distinct scores of ``(M,)``, the number of samples with each, and that
-    of the correct ones among them, float64 ``(P,)`` each. Scores closer than 1e-12 count as one.
+    """Return the ascending distinct scores of ``(M,)``, and for each the numbers of samples and of
+    correct ones, float64 ``(P,)`` each. Scores closer than 1e-12 count as one.
 
     Parameters
     ----------

@@ -247,7 +247,7 @@ class SoftBinned(Objective):
         return loss, d_probability * d_beta
 
     def _kernels(self, confidence: Array) -> tuple[Array, Array]:
-        """Return the kernels ``(B, N)`` and the factors ``(N,)`` that make them weights."""
+        """Return the kernels ``(B, N)`` and the factors ``(N,)`` that normalise them."""
         kernel = confidence - CENTRES[:, None]
         np.square(kernel, out=kernel)
         kernel *= -0.5 / self.sigma**2
@@ -376,9 +376,7 @@ class SquaredLoss(Objective):
 
 
 def build_objective(name: str, *, sigma: float, delta: float, alpha: float) -> Objective:
-    """Return an objective by its name; ``sigma``, ``delta`` and ``alpha`` are used by those that
-    have them.
-    """
+    """Return the objective with a name; each uses its own of ``sigma``, ``delta`` and ``alpha``."""
     made: dict[str, Objective] = {
         "nll": LogLoss(),
         "ls": LogLoss(alpha),

@@ -42,7 +42,7 @@ TYPICAL_SPREAD = 5.0
 
 
 def is_tensor(values: Any) -> bool:
-    """Whether values are a tensor of PyTorch, which is not imported for that."""
+    """Whether values are a PyTorch tensor, decided without an import of PyTorch."""
     return type(values).__module__.partition(".")[0] == "torch"
 
 
@@ -130,8 +130,8 @@ def possible_labels(logits: Array, labels: Labels) -> Mask:
 
 
 def usable_rows(logits: Array, labels: Labels) -> tuple[Array, Labels, int]:
-    """Return logits and labels of the samples of :func:`possible_labels`, whose error it has, and
-    the number of others.
+    """Return logits and labels of the samples of :func:`possible_labels`, and the number of others;
+    errors as there.
     """
     possible = possible_labels(logits, labels)
     if possible.all():

@@ -173,8 +173,8 @@ def fit_rescaled(
 
 
 def decade(logits: Array) -> float:
-    """Return the power of ten by which grids of temperatures are multiplied: 1 if the scale of the
-    logits is from 0.1 to 10, as in usual networks, else the nearest to it.
+    """Return the power of ten that multiplies grids of temperatures: 1 if the scale of the logits
+    is from 0.1 to 10, as in usual networks, else the nearest power to the scale.
     """
     scale = logit_scale(logits)
     return 1.0 if 0.1 <= scale <= 10.0 else float(10.0 ** np.round(np.log10(scale)))

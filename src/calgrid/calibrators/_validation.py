@@ -100,8 +100,8 @@ def mask_warnings(logits: Array) -> list[str]:
 
 
 def _given_names(values: Any, names: Sequence[str | int] | None) -> list[Any] | None:
-    """Return names of classes as they are given, or those of the columns of a data frame; DataError
-    if one of them has the labels or the numbers of the rows.
+    """Return class names as given, or the column names of a data frame; DataError if a column is
+    for labels or row numbers.
     """
     if names is not None:
         return list(names)

@@ -305,8 +305,8 @@ class Calibrator(ABC):
         kind: str | None = None,
         class_names: Sequence[str | int] | None = None,
     ) -> Output:
-        """Return the probabilities of :meth:`predict_proba` for metrics: of maps that end with a
-        softmax, with their logarithms, which keep what probabilities round to 0 or 1.
+        """Return the probabilities of :meth:`predict_proba` for metrics; if the map ends with a
+        softmax, also their logarithms, exact where probabilities round to 0 or 1.
 
         Parameters and errors as in :meth:`predict_proba`.
         """
@@ -427,7 +427,7 @@ class Calibrator(ABC):
     def _fit_noted(
         self, logits: Array, labels: Labels, features: Array | None = None, head: Head | None = None
     ) -> dict[str, Any]:
-        """Run :meth:`_fit`, and record the attributes that it set, for :meth:`_state`."""
+        """Run :meth:`_fit`, and record which attributes it set, for :meth:`_state`."""
         before = dict(vars(self))
         history = self._fit(logits, labels, features, head)
         self._fitted |= {
@@ -448,8 +448,8 @@ class Calibrator(ABC):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        """Fit, and return the ``fit_history``; ``unconverged`` in it says why an optimiser stopped
-        before its end, if it is not empty, and becomes a warning and ``converged``.
+        """Fit, and return the ``fit_history``. Its ``unconverged``, if not empty, says why an
+        optimiser stopped early, and becomes a warning and ``converged``.
         """
 
     @abstractmethod

@@ -1,6 +1,4 @@
-"""Inputs of temperature networks: functions of a sample's logits that are invariant to a constant
-added to them.
-"""
+"""Inputs of temperature networks: functions of one row of logits, invariant to added constants."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,5 +1,5 @@
-"""Copies of plugins: what fingerprints cover of them, and nothing else, in a folder whose name is a
-digest of its content. Jobs, and planning, import plugins from there.
+"""Copies of plugins: exactly the files that fingerprints cover, in a folder named by a digest of
+its content. Jobs and planning import plugins from the copy.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def fill(folder: Path, code: Iterable[str]) -> None:
 
 
 def _packages(places: Iterable[str]) -> str:
-    """Lines of the file that lists the packages of plugins that have files at these places."""
+    """Lines of the file that lists the packages of plugins with files at these places."""
     used = []
     for plugin in plugins.in_use():
         top = f"{plugin.package.replace('.', '/')}/"
@@ -49,7 +49,7 @@ def files_of(copy: Path) -> list[str]:
 
 
 def is_intact(copy: Path) -> bool:
-    """Whether a copy holds what its name says."""
+    """Whether the content of a copy has the digest in its name."""
     content = {name: fingerprint.raw((copy / name).read_bytes()) for name in files_of(copy)}
     return fingerprint.digest(content) == copy.name
 

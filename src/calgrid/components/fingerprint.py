@@ -28,7 +28,7 @@ FORMAT_VERSION = 2
 #: constant of a module of calgrid, or of a package for all its modules, that cannot change results
 #: of a job: they find, check, download (by checksum), store or print
 NEUTRAL = "NEUTRAL"
-#: constant of a module of a plugin: files that it reads or executes, relative to its own folder
+#: constant of a plugin module: files that the module reads or executes, relative to its folder
 FILES = "FILES"
 #: nodes of a syntax tree that have a docstring
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -98,8 +98,8 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
 
 @plugins.cached
 def _module_digest(module: str, with_imports: bool = True) -> str:
-    """Digest of the syntax of a module. What it imports from calgrid and plugins counts by its own
-    code, and not by its name, or not at all.
+    """Digest of the syntax of a module. Imports from calgrid and plugins count by their own code,
+    not by name, or not at all.
     """
     texts: list[str] = []
     for part in _read(module).parts:
@@ -123,9 +123,7 @@ def _is_neutral(module: str) -> bool:
 
 
 class _Import(NamedTuple):
-    """A name that an import sets: that of something in a module, or, if ``name`` is empty, of the
-    module.
-    """
+    """Name set by an import: ``name`` of a module or, if empty, the module itself."""
 
     module: str
     name: str
@@ -133,12 +131,12 @@ class _Import(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is of calgrid or of a plugin."""
+        """Whether the module is of calgrid or of a plugin."""
         return plugins.locate(self.module) is not None
 
     def acts(self, words: Collection[str]) -> bool:
-        """Whether it may do something in a module with these words: the name is used, or it runs
-        what calgrid does not know.
+        """Whether the import may affect a module with these words: the name is used, or the import
+        runs code unknown to calgrid.
         """
         top = self.module.partition(".")[0]
         harmless = top == plugins.PACKAGE or top in sys.stdlib_module_names
@@ -151,7 +149,7 @@ class _Import(NamedTuple):
 
 
 class _Name(str):
-    """A name in a syntax tree, which may be one that an import sets."""
+    """Name in a syntax tree, possibly one set by an import."""
 
 
 class _String(str):
@@ -215,8 +213,8 @@ def _imports(node: ast.Import | ast.ImportFrom, module: str) -> Iterator[_Import
 
 
 def _above(module: str) -> Iterator[str]:
-    """Yield the modules of ours that a module imports, and the packages around those of plugins,
-    whose ``__init__.py`` Python runs; those of calgrid only name the content of their package.
+    """Yield our modules that a module imports, and the packages around modules of plugins, whose
+    ``__init__.py`` Python runs; packages of calgrid only group modules.
     """
     for name in [module, *(found.module for found in _read(module).imports)]:
         if not name.startswith(f"{plugins.PACKAGE}."):
@@ -275,7 +273,7 @@ _sources: dict[str, str] = {}
 
 
 def sources() -> dict[str, str]:
-    """Digests of the bytes of all files that fingerprints of this process have read."""
+    """Digests of the bytes of all files read for fingerprints in this process."""
     return dict(_sources)
 
 

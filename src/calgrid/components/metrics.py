@@ -30,7 +30,7 @@ CHECKED_ROWS, CHECKED_BINS = 200, 15
 
 
 def metric_names() -> list[str]:
-    """Identifiers of all metrics: those of calgrid, then those of plugins."""
+    """Identifiers of all metrics: first calgrid's, then those of plugins."""
     return [*METRICS, *(name for name in registry.descriptions("metric") if name not in METRICS)]
 
 
@@ -139,7 +139,7 @@ def _read_only(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_metric(name: str, n_classes: Iterable[int]) -> None:
-    """Import a plugin metric, and compute it on random predictions of these numbers of classes.
+    """Import a plugin metric, and compute it on random predictions with each number of classes.
 
     Raises
     ------

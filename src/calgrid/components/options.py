@@ -121,8 +121,8 @@ def not_finite(value: float) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """One hyper-parameter; ``range`` is that of a number, or of the members of a list, ``meaning``
-    what the docstring says of it.
+    """One hyper-parameter; ``range`` bounds a number or the members of a list, ``meaning`` is its
+    text in the docstring.
     """
 
     name: str

@@ -27,8 +27,8 @@ PACKAGE = "calgrid"
 PACKAGE_ROOT = Path(__file__).parents[1]
 #: environment variable with folders, separated as in PATH
 VARIABLE = "CALGRID_PLUGINS"
-#: environment variable of a job: the copy of plugins from which alone it imports them; and the file
-#: in it that lists their packages
+#: environment variable of a job: the copy from which alone plugins are imported; and the file in
+#: the copy that lists their packages
 COPY, PACKAGES = "CALGRID_PLUGINS_COPY", "packages"
 #: group of entry points of installed packages; each names a package whose folder is a plugin
 GROUP = "calgrid.plugins"
@@ -74,7 +74,7 @@ def forget() -> None:
 
 
 def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool = False) -> None:
-    """Search for components in these folders too, replacing those of an earlier call.
+    """Search for components also in these folders, instead of the folders of an earlier call.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured, isolated  # noqa: PLW0603  (imports are global to the process)
-    if isolated is not None:  # what was imported from it is imported anew
+    if isolated is not None:  # modules of the old copy are imported anew
         sys.path[:] = [entry for entry in sys.path if entry != str(isolated)]
         packages = {path.name for path in isolated.iterdir()}
         for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
@@ -112,7 +112,7 @@ def export() -> None:
 
 @cached
 def in_use() -> tuple[Plugin, ...]:
-    """All plugins: of a job, those in its copy; else those of the configuration, of the environment
+    """All plugins: in a job those in its copy, else those of the configuration, of the environment
     variable, and of installed packages.
 
     Raises
@@ -195,7 +195,7 @@ def check_folder(folder: Path, where: str) -> None:
 
 
 def use_copy(folder: str) -> None:
-    """Import plugins from a copy alone, in this process and those that it starts."""
+    """Import plugins only from a copy, in this process and its child processes."""
     os.environ[COPY] = str(Path(folder).resolve())
     forget()
 
@@ -217,7 +217,7 @@ def importable(module: str) -> None:
 
 
 def missing_hint(error: BaseException) -> str:
-    """What to do if a plugin does not find a file or module where it runs from a copy; else ''."""
+    """Hint for a plugin that runs from a copy and misses a file or module; else ''."""
     is_copy = bool(os.environ.get(COPY) or isolated)
     if not is_copy or not isinstance(error, FileNotFoundError | ModuleNotFoundError):
         return ""
@@ -229,8 +229,8 @@ def missing_hint(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Raise SystemExit if the code of a plugin calls ``os._exit``, which would end the program
-    without a word, and TimeoutError if it has no end.
+    """Raise SystemExit if plugin code calls ``os._exit``, which would end the program silently, and
+    TimeoutError if it does not end.
     """
     end_process = os._exit
 

@@ -67,7 +67,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "backbone": ("label",),
     "metric": ("lower_is_better", "unit"),
 }
-#: kind -> facts that a component may give, and their values if it does not
+#: kind -> facts that a component may give, with their default values
 DEFAULTS: Mapping[str, Options] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
     "procedure": {
@@ -284,7 +284,7 @@ def parameters_of(component: type) -> dict[str, inspect.Parameter]:
 
 
 def set_options(component: object, options: Options) -> None:
-    """Set hyper-parameters of a component as attributes; TypeError for one that it has not."""
+    """Set hyper-parameters of a component as attributes; TypeError for an unknown one."""
     known = parameters_of(type(component)) if options else {}
     for name, value in options.items():
         if name not in known:
@@ -390,9 +390,7 @@ def plugin_errors(module: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of(component: type, what: str) -> Iterator[None]:
-    """:func:`plugin_errors` for a class of a plugin, except for errors that it states as calgrid
-    does.
-    """
+    """:func:`plugin_errors` for a plugin class; CalgridErrors that it raises pass unchanged."""
     module = component.__module__
     try:
         with contextlib.nullcontext() if _is_of_calgrid(module) else plugin_errors(module, what):
@@ -415,7 +413,7 @@ class Files:
 
 
 def _files(kind: str) -> Files:
-    """Files of a kind, and of those that it shares its identifiers with."""
+    """Files of a kind and of all kinds with which it shares identifiers."""
     return _read(METHODS if kind in METHODS else (kind,))
 
 
@@ -534,7 +532,7 @@ def why_broken(kind: str, name: str) -> str:
 def missing(
     kinds: Iterable[str], what: str, name: str, known: Iterable[str], where: str = ""
 ) -> ConfigError:
-    """Return the error for an identifier that is unknown or whose file is broken."""
+    """Return the error for an unknown identifier, or for one whose file is broken."""
     for kind in kinds:
         if reason := why_broken(kind, name):
             return ConfigError(reason)

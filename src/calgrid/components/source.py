@@ -1,4 +1,4 @@
-"""What a Python file declares, without running it: planning must not import torch."""
+"""Read declarations of a Python file without running it: planning must not import torch."""
 
 import ast
 import builtins
@@ -12,8 +12,8 @@ from calgrid.errors import ConfigError
 
 
 class Declarations(NamedTuple):
-    """What a module declares: values by name, and the imports (module, name) that nothing in it
-    uses.
+    """Declarations of a module: values by name, and the imports (module, name) that the module does
+    not use itself.
     """
 
     values: dict[str, object]

@@ -50,12 +50,12 @@ MOST_DRAWS = 99
 #: errors that are added to every second resample: 1.96 deviations of their number are 3.9, and the
 #: exact upper end of a Poisson mean of which no event was seen is 3.7
 ADDED_ERRORS = 4
-#: errors of a sample that is as good as any; with fewer, added ones count in proportion to what is
-#: missing
+#: errors of a sample from which on none are added; with fewer, added ones count in proportion to
+#: the missing ones
 MANY_ERRORS = 50
 #: doubt of a model that has none
 TINY = 1e-300
-#: largest inverse temperature at which these are scored: without errors there is no best one
+#: largest inverse temperature at which added errors are scored: without errors there is no best one
 LARGEST_BETA = 2.0
 #: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
 #: equal cells
@@ -397,13 +397,13 @@ def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
 def chance_errors(
     predictions: Predictions, n_bins: int, n_draws: int, seed: int
 ) -> dict[str, Floats]:
-    """Errors (Q,) of a calibrated model with the same probabilities, by metric: its labels are
-    drawn from them.
+    """Errors (Q,), by metric, of a calibrated model with the same probabilities: its labels are
+    drawn from the probabilities.
 
     Parameters
     ----------
     predictions : N samples, whose labels are not used. n_bins : number of bins.
-    n_draws : Q. seed : of the draws, which depend only on it and N.
+    n_draws : Q. seed : of the draws, which depend on N and seed alone.
     """
     uniform = np.random.default_rng([seed, 3]).random((n_draws, predictions.n_samples))
     # a draw is the most probable label where its number is below the confidence
@@ -453,8 +453,8 @@ def _other_labels(probs: Floats, uniform: Floats) -> Labels:
 def _ordered_errors(
     ascending: Floats, ends: Places, correct: Mask, n_bins: int
 ) -> dict[str, Floats]:
-    """Errors (Q,) that need the order of the confidences (N,) with the ends of ties (G,) alone,
-    from correct predictions (Q, N) in this order.
+    """Errors (Q,) from sorted confidences (N,), ends of their ties (G,) and correct predictions (Q,
+    N) in the same order.
     """
     n_draws, n = correct.shape
     once = np.broadcast_to(1, (n_draws, n))
@@ -525,14 +525,14 @@ def smooth_cells(confidence: Floats) -> tuple[Floats, Places]:
 def added_errors(
     predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Change (R,) of means over samples, AURC, ``squared_ce`` and parts of scores by errors that
-    were not seen, by metric, and that of ``squared_ce`` by products of two of them.
+    """Changes (R,), by metric, of means over samples, AURC, ``squared_ce`` and parts of scores by
+    unseen errors, and the change of ``squared_ce`` by products of two.
 
-    Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
-    probability that they are not, whose label becomes the most probable other class. Random
-    numbers, which depend on N and the seed alone, are places in the order of confidence, so that
-    similar models get similar errors. They count less the more errors the sample has, and not at
-    all beside MANY_ERRORS.
+    Every second resample gets ADDED_ERRORS more errors: correct samples, drawn in proportion to 1 -
+    confidence, whose label becomes the most probable other class. Random numbers depend on N and
+    the seed alone and are places in the order of confidence, so that similar models get similar
+    errors. Added errors count less the more errors the sample has, and not at all from MANY_ERRORS
+    on.
     """
     n = predictions.n_samples
     weight = 1 - (n - predictions.correct.sum()) / MANY_ERRORS
