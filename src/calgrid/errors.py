@@ -34,8 +34,8 @@ class StateError(CalgridError):
 
 
 def visible(text: object) -> str:
-    r"""Return text with control characters as escapes (``\x1b``): a terminal would obey those in a
-    name that a stranger chose.
+    r"""Return text with control characters as escapes (``\x1b``), which a terminal would obey in a
+    name chosen by a stranger.
     """
     return "".join(
         character if character.isprintable() else ascii(character)[1:-1] for character in str(text)
@@ -62,9 +62,7 @@ def located(where: str) -> Iterator[None]:
 
 
 def refuse(*mistakes: tuple[object, str], error: type[CalgridError] = ConfigError) -> None:
-    """Raise an error for the first mistake that is made: each is whether it is made, and what is
-    then said.
-    """
+    """Raise an error for the first mistake: each is a pair of a condition and a message."""
     for is_made, message in mistakes:
         if is_made:
             raise error(message)

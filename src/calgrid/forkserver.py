@@ -1,4 +1,4 @@
-"""Jobs on this machine are forks of one process, which imports the libraries once for all of them.
+"""Fork jobs on this machine from one process that imports the libraries once for all.
 
 ``import torch`` takes longer than many jobs of a small study. So one server runs beside Snakemake;
 ``python -m calgrid job ...`` sends it its arguments, environment and open files, passes signals
@@ -52,7 +52,7 @@ def possible() -> bool:
 
 
 def start(modules: Mapping[str, str]) -> None:
-    """Start the server of this process, with which it ends; jobs find it by the environment.
+    """Start a fork server that ends with this process; jobs find it by the environment.
 
     ``modules``: the one that each kind of job runs, by the kind.
     """
@@ -82,8 +82,8 @@ def start(modules: Mapping[str, str]) -> None:
 
 
 def run() -> int | None:
-    """Run the command of this process in a fork of the server; return its exit code, or None if
-    there is no server for it.
+    """Run the command of this process in a fork of the server; return the exit code, or None
+    without a server for it.
     """
     address = os.environ.get(ADDRESS)
     # libraries read these once, when they are imported: jobs of other values run without the server

@@ -102,7 +102,7 @@ def _begin_worker() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to half a gigabyte of what this process frees, for its next arrays.
+    """Let glibc keep up to half a gigabyte of freed memory of this process for its next arrays.
 
     By default the activations of each training step go back to the system, and the page faults of
     the next step take up to a tenth of the processor time.

@@ -205,7 +205,7 @@ def _warn_of_calibrated(path: Path, data: Logits) -> None:
 
 
 def _not_said(warnings: Sequence[str]) -> list[str]:
-    """Those of which no other file or calibrator has the same sentence."""
+    """Return warnings whose sentence no other file or calibrator has caused yet."""
     said = {warning.partition(": ")[2] for warning in WARNINGS}
     return [warning for warning in warnings if warning.partition(": ")[2] not in said]
 
@@ -434,7 +434,7 @@ def _write(
     columns: Mapping[str, Output],
     scores: Mapping[str, Mapping[str, Estimate]],
 ) -> None:
-    """Write the files that the options name, only if all of them can be written."""
+    """Write the files named by the options, only if all are writable."""
     for path in (options.save, options.out, options.plot):
         if path:
             require_writable(path)
@@ -477,7 +477,7 @@ def _verdict_text(
     labels: np.ndarray,
     scores: Mapping[str, Mapping[str, Estimate]],
 ) -> str:
-    """By how much a calibrator changes the NLL, and how sure that is; what else it changes."""
+    """Change of the NLL by a calibrator with its verdict, and of other metrics."""
     from calgrid.statistics import paired_bootstrap
     from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FEWEST_TEST, FOUND, TIE, WORSE
 

@@ -63,7 +63,7 @@ def flag(name: str, help: str) -> Option:
 
 
 def from_environment(name: str, variable: str, default: str, **properties: Any) -> Option:
-    """An option whose default is the value of an environment variable, which argparse checks."""
+    """Option whose default is the value of an environment variable, checked by argparse."""
     return lambda parser: parser.add_argument(
         name, default=os.environ.get(variable, default), **properties
     )
@@ -167,7 +167,7 @@ OF_FILES = (
 
 
 def fit_and_apply(required: bool) -> tuple[Option, ...]:
-    """The file that calibrators are fitted on and the one that they are applied to."""
+    """Options for the file to fit calibrators on and the file to calibrate."""
     apply = "file to calibrate" + ("" if required else "; optional for a ranking")
     return (
         path("--fit", "VAL", "labelled file on which the calibrator is fitted", required=required),

@@ -175,7 +175,7 @@ def _line(row: Any) -> str:
 
 
 def _limits(rows: Sequence[Any]) -> list[str]:
-    """What ties could have found, and the margins of what is equivalent."""
+    """Detectable differences of ties, and margins of equivalence."""
     ties, margins = [], []
     for row in rows:
         if row.verdict == TIE and not math.isnan(row.detectable):

@@ -87,7 +87,7 @@ def _of_finished(plan: Plan) -> Speeds:
 
 
 def _table(study: Study, places: Iterable[tuple[str, ...]], speeds: Speeds) -> list[str]:
-    """Networks, images and time of each place, what they mean, and what is unknown."""
+    """Networks, images and time of each place, with a legend and the unknown parts."""
     runs: dict[tuple[str, ...], list[RunKey]] = {place: [] for place in places}
     if not runs:
         return ["No network is trained or predicts."]
@@ -138,7 +138,7 @@ def _row(name: str, cells: Iterable[str]) -> list[str]:
 
 
 def _in_unit(total: float, units: Mapping[str, float]) -> str:
-    """A total in the largest unit in which it is at least 1, or in the smallest."""
+    """A total in the largest unit in which its number is at least 1, or in the smallest."""
     if not total:
         return "-"
     unit = next((name for name, size in units.items() if total >= size), list(units)[-1])

@@ -1,4 +1,4 @@
-"""What happens to the jobs of Snakemake, as lines of JSON, from its process to ``calgrid run``."""
+"""Events of Snakemake's jobs, as lines of JSON, from its process to ``calgrid run``."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ class Writer(logging.Handler):
     """Writes the events of Snakemake's logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record if it is one of these events."""
+        """Write a record whose event is in ``ATTRIBUTES``."""
         event = getattr(record, "event", None)
         if event in ATTRIBUTES:
             # the name of the number of a job differs between events
@@ -35,7 +35,7 @@ class Writer(logging.Handler):
 
 
 def say(text: str) -> None:
-    """Hand a message to the user of ``calgrid run``, if that has started Snakemake."""
+    """Hand a message to the user of ``calgrid run``, if this command has started Snakemake."""
     _write(SAID, {"text": text})
 
 

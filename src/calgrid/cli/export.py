@@ -30,7 +30,7 @@ def export(options: Arguments) -> None:
 
 
 def _study(source: Path, folder: Path) -> None:
-    """Write each Parquet file of a study as CSV, except that of resamples, whose cells are lists.
+    """Write each Parquet file of a study as CSV, except resamples, whose cells are lists.
 
     Numbers have all digits; missing ones are empty. An existing folder is never changed.
     """

@@ -78,7 +78,7 @@ def calibrator_names(text: str) -> list[str]:
 
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
-    """One line for each reason, with the calibrators that are left out for it."""
+    """One line for each reason, with the calibrators left out for this reason."""
     ids: dict[str, list[str]] = defaultdict(list)
     for id, reason in reasons.items():
         ids[reason.removesuffix(".")].append(id)
@@ -127,7 +127,7 @@ def interval_text(score: Estimate, sign: str = "") -> str:
 
 
 def uncertain_text(scores: Mapping[str, Estimate]) -> str:
-    """Lines that say which metrics have no interval for lack of errors or samples of a class."""
+    """Lines naming the metrics without an interval for lack of errors or samples of a class."""
     lacking: dict[str, list[str]] = {}
     for name, score in scores.items():
         needs = find_metric(name).needs

@@ -35,7 +35,7 @@ REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: 
 
 def continue_log(log: Path) -> int:
     """Append the output of this process to the log of earlier attempts, and return the number of
-    this attempt.
+    the attempt.
 
     Snakemake deletes the log of a job before each attempt; a second, hidden link keeps the text.
     """

@@ -198,7 +198,7 @@ def _external() -> Iterator[Entry]:
 
 
 def _warn_of_broken(kinds: Iterable[str]) -> None:
-    """Warn of plugins and files of these kinds that are not valid components and are ignored."""
+    """Warn of plugins and files of these kinds that are ignored as invalid components."""
     warn(*itertools.chain(plugins.problems(), *map(registry.broken, kinds)))
 
 
@@ -327,8 +327,8 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
 
 
 def _say_steps(study: Study) -> None:
-    """Warn of epochs of few training steps, after which a network has hardly moved, and of means
-    in which its first weights count.
+    """Warn of epochs with so few training steps that a network hardly moves, and of means that
+    still contain its first weights.
     """
     said = set()
     for key, run in study.trained.items():

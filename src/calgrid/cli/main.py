@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_freed_memory()
     WARNINGS.clear()
     module, _, function = options.run.partition(":")
-    # processes that torchrun has started write into the log of the one that called it
+    # processes started by torchrun write into the log of their parent
     in_log = "log" in options and not sys.stderr.isatty() and OF_TORCHRUN not in os.environ
     title = getattr(options, "job", options.command)
     if in_log:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(command: str, error: object, cause: BaseException | None = None) -> None:
-    """Write an error; below it, for a log, the traceback of its cause, such as that of a plugin."""
+    """Write an error, and for a log the traceback of its cause, such as a plugin's, below."""
     name = coloured(f"calgrid {command}:", "red", sys.stderr)
     write(f"{name} {visible_lines(error)}\n", sys.stderr)
     if cause is not None:

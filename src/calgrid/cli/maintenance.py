@@ -55,7 +55,7 @@ def result_folders(results: Path) -> Iterator[Path]:
 
 @dataclass
 class _Verified:
-    """What was compared, and what was found."""
+    """Counts and names of compared results and inputs."""
 
     delete: bool
     results: int = 0
@@ -66,8 +66,8 @@ class _Verified:
     gone: list[str] = field(default_factory=list)
 
     def add(self, path: Path, reason: str, record: Record | None, root: Path | None) -> None:
-        """Add a result with the reason why it is damaged, or else its record, whose inputs are
-        compared with what is there now.
+        """Add a result: count it as damaged for a reason, else compare the inputs in its record
+        with the files on disk.
         """
         if reason:
             self.damaged += 1
@@ -97,8 +97,8 @@ class _Verified:
 
 
 def verify(options: Arguments) -> None:
-    """Read all results in a folder, in an archive, or of a study; name what is missing or damaged,
-    and what was made from other inputs than are there now.
+    """Read all results in a folder, in an archive, or of a study; name missing, damaged and stale
+    ones.
 
     Raises
     ------
@@ -127,8 +127,8 @@ def verify(options: Arguments) -> None:
 def inputs_now(
     record: Facts, folder: Path, root: Path | None
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each input in the record of ``folder``: its name, its SHA-256 as it was read, and that
-    of now; None for what is gone.
+    """Yield name, recorded SHA-256 and current SHA-256 of each input in the record of ``folder``;
+    the last is None for a missing file.
 
     The user's files are below ``root``; without ``root`` they count as gone.
     """
@@ -247,8 +247,8 @@ def _data_roots(results: Path, studies: Iterable[Path]) -> dict[Path, Path]:
 
 
 def damage(folder: Path) -> tuple[str, Record | None]:
-    """Why a result is damaged, empty if it is intact or the working folder of a job; and its record
-    if it is intact.
+    """Reason why a result is damaged, empty if it is intact or the working folder of a job; and its
+    record if it is intact.
     """
     if folder.name.endswith((".partial", ".old")):
         return "", None
@@ -267,8 +267,8 @@ def damage(folder: Path) -> tuple[str, Record | None]:
 def _damaged(
     root: Path, name: str, may_differ: Callable[[str], bool] = lambda _file: False
 ) -> tuple[str, Record | None]:
-    """Why a record of files below ``root`` is damaged, empty if all are intact but those that may
-    differ; and the record then.
+    """Reason why files below ``root`` differ from a record, empty if none does but those of
+    ``may_differ``; in this case also the record.
     """
     try:
         record = Record.read(root, name)
@@ -283,7 +283,7 @@ def _report(path: Path, reason: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder; a link, not what it leads to."""
+    """Remove a file or folder; of a link only the link itself."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -294,7 +294,7 @@ def remove(path: Path) -> None:
 
 
 def clean(options: Arguments) -> None:
-    """List results that no study uses, or those of some runs, and remove them if told."""
+    """List results of some runs, or else of no study, and remove them if told."""
     place: Path = options.study
     if options.runs:
         plan = Plan(read_study(place, options.data_root))
@@ -353,8 +353,8 @@ def _unused_plugins(results: Path) -> list[Path]:
 
 
 def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
-    """Folders of the results of some runs and of all runs that are made from them: those that test
-    the same training, whose first stage they are, or ensembles of them.
+    """Folders of the results of some runs and of all runs downstream: runs that share the training,
+    second stages on it, and ensembles.
 
     The patterns are those of :func:`calgrid.plan.plan.matching_runs`.
     """

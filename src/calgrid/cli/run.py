@@ -88,8 +88,8 @@ class Stage:
         return ", ".join(parts)
 
     def seconds_left(self, now: float, started: Sequence[Running]) -> float | None:
-        """Seconds until the last job of the stage, if all run as those that finished, or as the
-        running ones say; None without any.
+        """Seconds until the last job of the stage, assuming the mean time of finished jobs, or else
+        the estimates of running ones; None if none runs.
         """
         if not self.running:
             return None
@@ -125,7 +125,7 @@ class Stages:
         self._rule_of: dict[int, str] = {}
 
     def take(self, event: Facts) -> str:
-        """Count an event; return what the user should read of it."""
+        """Count an event; return the text for the user."""
         kind = event["event"]
         if kind == events.SAID:
             return str(event["text"])
@@ -164,7 +164,7 @@ class Stages:
 
 
 class Screen:
-    """The stages in a terminal, drawn again in their place; in a log, those that changed."""
+    """The stages in a terminal, redrawn in place; in a log, changed stages."""
 
     def __init__(self, output: TextIO) -> None:
         self.output = output
@@ -178,7 +178,7 @@ class Screen:
         return time.monotonic() - self._last >= self._interval
 
     def say(self, text: str) -> None:
-        """Write lines that stay; the stages below them are due again."""
+        """Write permanent lines; the stages below are due again."""
         if self.in_place:
             self._last = -LOG_INTERVAL
         self._clear()
@@ -186,7 +186,7 @@ class Screen:
         self.output.flush()
 
     def draw(self, lines: Sequence[str], last: bool = False) -> None:
-        """Draw the stages, which stay if this is the ``last`` time."""
+        """Draw the stages; the ``last`` drawing stays."""
         self._last = time.monotonic()
         if self.in_place:
             self._clear()
@@ -262,7 +262,7 @@ def _is_whole(further: Sequence[str]) -> bool:
 
 
 def _command(configuration: Path, further: Sequence[str]) -> list[str]:
-    """Command line of Snakemake, with the workflow of this folder or else that of calgrid."""
+    """Command line of Snakemake, with the workflow in the working directory or else calgrid's."""
     command = [sys.executable, "-m", "snakemake", "--configfile", str(configuration)]
     if not any(Path(name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
         command += ["--snakefile", str(home() / "workflow/Snakefile")]
@@ -272,7 +272,7 @@ def _command(configuration: Path, further: Sequence[str]) -> list[str]:
 
 
 def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen: Screen) -> bool:
-    """Show the events of a process until it ends; return whether it said something."""
+    """Show the events of a process until it ends; return whether it printed a message."""
     said = False
     # Ctrl-C reaches Snakemake, too, which ends its jobs and then itself; a scheduler's SIGTERM does
     # not

@@ -138,8 +138,8 @@ def _sources(study: Path) -> dict[str, Path]:
 
 
 def _configuration(given: Facts, entries: Iterable[str], models: bool) -> str:
-    """The configuration of an archive with these entries; without networks, no missing network is
-    trained that no job reads.
+    """Configuration of an archive with these entries; without networks, a missing network is
+    trained only if a job reads it.
     """
     configuration = dict(of_any_place(given))
     _refuse_absolute_paths(configuration)
@@ -158,8 +158,8 @@ def _configuration(given: Facts, entries: Iterable[str], models: bool) -> str:
 
 
 def _summaries(study: Path, manifest: Manifest) -> dict[str, Path | str]:
-    """Files and records of a study, of which manifest and records name no folder of this machine;
-    each record lists the others as they are packed.
+    """Files and records of a study, without names of folders of this machine in manifest and
+    records; each record lists the other files as packed.
     """
     name, entries = manifest["configuration"]["study"], dict[str, Path | str]()
     portable = _record(_portable(manifest))
@@ -217,7 +217,7 @@ def _verified_files(folder: Path, study: Path, models: bool) -> Iterator[Path]:
 
 
 def _refuse_absolute_paths(value: Any) -> None:
-    """Raise ConfigError for an absolute path, which would reveal names of this machine."""
+    """Raise ConfigError for an absolute path: it would reveal names of this machine."""
     if isinstance(value, str) and (value.startswith("~") or Path(value).is_absolute()):
         raise ConfigError(
             f"The configuration contains the absolute path {value}; make it relative and run again."

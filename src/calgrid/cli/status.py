@@ -81,7 +81,7 @@ class JobState:
 
 
 def status(options: Arguments) -> None:
-    """Print the states of the jobs of a study, or in what those of a run differ from its newest
+    """Print the states of the jobs of a study, or how the jobs of a run differ from its newest
     older results.
     """
     plan = Plan(read_study(options.study, options.data_root))
@@ -94,7 +94,7 @@ def status(options: Arguments) -> None:
         write(visible_lines("\n".join(lines)) + "\n")
         return
     queue, must = slurm_queue(), pending(plan)
-    # without those after calibration, which take seconds
+    # without stages after calibration, which take seconds
     found = [_state(job, queue, must) for job in plan.jobs]
     name, changed = plan.study.folder.name, changes(plan.study.folder)
     if options.json:
@@ -108,8 +108,8 @@ def status(options: Arguments) -> None:
 
 
 def _difference(job: Job[Any]) -> str:
-    """What a job has that its newest older result has not: options, and modules, as
-    ``losses/ls.py changed``.
+    """Differences of a job from its newest older result: options, and modules, as ``losses/ls.py
+    changed``.
     """
     folder = Path(job.folder)
     if Path(job.result).is_file():
@@ -149,8 +149,8 @@ def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
 
 
 def slurm_queue() -> dict[str, str]:
-    """Numbers of this user's jobs in SLURM's queue, with the reason why one waits, by comments,
-    which name rule and folder.
+    """Own jobs in SLURM's queue: comment, which names rule and folder -> number of the job and
+    reason why it waits.
     """
     if shutil.which("squeue") is None:
         return {}
@@ -170,7 +170,7 @@ def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) ->
         why = must[job.result].why if job.result in must else FOLLOWS
         try:
             Record.read(Path(job.folder), job.record)
-            # what is above it may be made again to the same bits
+            # upstream results may be rebuilt to the same bits
             is_done = why == FOLLOWS
             found = replace(
                 found, state=DONE if is_done else OUTDATED, reason="" if is_done else why
@@ -240,7 +240,7 @@ def _coloured(text: str, state: str) -> str:
 
 
 def _lines(job: JobState) -> list[str]:
-    """What is said of a job that is not done."""
+    """Lines about a job that is not done."""
     left = f", {job.left} left" if job.left and job.state == RUNNING else ""
     age = (job.progress_age_seconds or 0) if job.state == RUNNING else 0
     ago = f" ({age / 60:.0f} min ago)" if age > OLD_SECONDS else ""

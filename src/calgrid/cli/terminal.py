@@ -1,5 +1,5 @@
-"""What commands are given and write: JSON, or text, which has colours and wrapped lines in a
-terminal alone; and how they end.
+"""Input and output of commands: JSON, or text with colours and wrapped lines in a terminal only;
+and their exit.
 """
 
 import argparse
@@ -36,8 +36,8 @@ def coloured(text: str, colour: str | None, stream: TextIO) -> str:
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write text to a stream, the standard output if None; a terminal gets no line that is longer
-    than it is wide.
+    """Write text to a stream, by default the standard output; in a terminal no line is longer than
+    its width.
     """
     stream = stream or sys.stdout
     if stream.isatty():

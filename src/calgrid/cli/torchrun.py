@@ -15,7 +15,7 @@ from calgrid.forkserver import ADDRESS
 
 
 def start(processes: int, threads: int) -> None:
-    """Run the command of this process in several, with ``threads`` each, and wait for them.
+    """Run this command in several processes with ``threads`` each, and wait for all.
 
     Stop signals are passed on to them. If they fail this process ends with the exit code of the
     first that did, which has said why; StateError: it was killed.

@@ -35,8 +35,7 @@ PHOTOGRAPHS: Options = {
 
 
 def listed(pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> Listed:
-    """List images, given as (name of a member, name of its class); labels are positions in
-    ``classes``.
+    """Return the published training images and test images.
 
     Raises
     ------

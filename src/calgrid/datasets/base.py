@@ -191,8 +191,8 @@ def grey_to_rgb(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return all rows in a random order in which every prefix is stratified by class, so that
-    subsets are nested.
+    """Return all rows in a random order with every prefix stratified by class, so that subsets are
+    nested.
 
     Rows are shuffled by NumPy's legacy generator, whose stream never changes. Row number r of the
     n_k rows of a class then has the position (r + 1/2) / n_k in [0, 1], and rows are ordered by

@@ -55,7 +55,7 @@ class PublishedFile(TypedDict):
 
 
 def download(file: PublishedFile, folder: Path | None) -> Path:
-    """Return the path of a published file, after downloading it if it does not exist.
+    """Return the path of a published file; download a missing file first.
 
     A file without a published checksum is trusted at the first call: its SHA-256 is recorded as
     ``sha256sum`` writes it, and from then on the file must be that one.
@@ -165,7 +165,7 @@ def _difference(path: Path, file: PublishedFile) -> str:
 
 
 def _fetch(file: PublishedFile, path: Path) -> None:
-    """Download a file into a hidden folder beside it, verify it and rename it."""
+    """Download a file into a hidden sibling folder, verify and rename it."""
 
     def refuse_unencrypted_redirect(response: requests.Response, **_: Any) -> None:
         if response.is_redirect:
@@ -221,7 +221,7 @@ def _fetch(file: PublishedFile, path: Path) -> None:
 
 
 def _reason(error: requests.RequestException) -> str:
-    """What went wrong, without the layers of libraries around it."""
+    """Reason of a failed download, without the layers of libraries."""
     if error.response is not None:
         return f"HTTP {error.response.status_code} {error.response.reason}"
     cause = error.args[0] if error.args else error

@@ -287,9 +287,7 @@ class EncodedImages:
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """Whether an array of images of this shape is too large for the disk, so that they stay
-    encoded.
-    """
+    """Whether an array of images of this shape is too large for the disk: they stay encoded."""
     return math.prod(shape) > ENCODED_ABOVE
 
 

@@ -24,7 +24,7 @@ from calgrid.errors import DataError, visible
 from calgrid.progress import warn
 from calgrid.storage.sources import SourceRecord, files_below
 
-#: suffixes of files that are left out that a message lists
+#: suffixes of left-out files that a message lists
 MOST_KINDS = 5
 
 

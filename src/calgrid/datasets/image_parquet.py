@@ -123,7 +123,7 @@ class ParquetSource(Source):
 
 
 def _labels(path: Path, column: str | None) -> tuple[Rows, list[str] | None]:
-    """Labels of a file, and the names of their classes if it has these."""
+    """Labels of a file, and the names of their classes if the file has some."""
     with _opened(path) as file:
         name = _column(file, path, column, LABEL_COLUMNS, "label_column")
         named = names_of_labels(file.schema_arrow.metadata, name)
@@ -224,7 +224,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 def _column(
     file: pq.ParquetFile, path: Path, name: str | None, usual: Sequence[str], option: str
 ) -> str:
-    """Name of the only column of the file that is ``name``, or that has a usual name."""
+    """Name of the only column called ``name``, by default one of the usual names."""
     names = usual if name is None else (name,)
     columns = file.schema_arrow.names
     present = [name for name in names if name in columns]

@@ -1,4 +1,4 @@
-"""Build a data set, validate it against its registration and write it to a prepared folder."""
+"""Build a data set, validate it against its registration and write a prepared folder."""
 
 import dataclasses
 import hashlib

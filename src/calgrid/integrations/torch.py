@@ -184,8 +184,8 @@ class CalibratedModule(nn.Module):
         return torch.from_numpy(self.calibrator.predict_proba(logits.cpu(), given)).to(logits)
 
     def _check(self, values: Tensor) -> None:
-        """Raise DataError for numbers of another shape than those of the fit, or of another kind,
-        and for those that are not finite.
+        """Raise DataError for numbers of another shape or kind than in the fit, and for ones that
+        are not finite.
         """
         calibrator = self.calibrator
         expected = f"{calibrator.n_classes} classes"

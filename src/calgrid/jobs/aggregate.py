@@ -114,7 +114,7 @@ def run(call: Call) -> None:
 
 
 def _record(folder: str, name: str) -> Record:
-    """A record, which several files need, read once unless it changes."""
+    """Return a record; memoised until its mtime changes, as several files need it."""
     path = Path(folder, name)
     changed = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(folder, name, changed)
@@ -126,7 +126,7 @@ def _read(folder: str, name: str, changed: int) -> Record:
 
 
 def _check_rows_of_banks(runs: Sequence[ManifestRun]) -> None:
-    """Raise StateError if a run has other rows than one of a bank that it is compared with."""
+    """Raise StateError if a run has other rows than a compared run of a bank."""
     with_banks = {setting_of(run) for run in runs if run.get("bank", False)}
     known: dict[tuple[object, ...], tuple[RunKey, str]] = {}
     for run in runs:
@@ -326,7 +326,7 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
 
 
 def _rows_with_keys(read: Reader, columns: schema.Columns, runs: Sequence[ManifestRun]) -> Table:
-    """Rows of some runs with these columns, the key of the run among them."""
+    """Rows of some runs with these columns, including the key of the run."""
     found = (table.select(list(columns)) for table in _tables_of(read, runs))
     return join([table_of_rows([], columns), *(with_words(each, encoded=True) for each in found)])
 

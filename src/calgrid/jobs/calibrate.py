@@ -137,7 +137,7 @@ def _logits_files(spec: CalibrateSpec) -> list[str]:
 
 
 def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResult]:
-    """Results of all chunks: those of the clean splits, and those of the shift families."""
+    """Results of all chunks: first of clean splits, then of shift families."""
     spec = job.spec
     for name in _logits_files(spec):
         logits.verified(name, "logits file")

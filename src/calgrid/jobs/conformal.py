@@ -1,4 +1,5 @@
-"""Conformal sets after a calibrator: rows that fit it, rows that set thresholds, and their metrics.
+"""Conformal sets after a calibrator: rows for its fit, rows for thresholds, and metrics of the
+sets.
 
 Of the validation rows for fits, a random half fits the calibrator; of the other half, 30 % choose
 the penalties of scores and 70 % set the thresholds. One uniform number belongs to each row.
@@ -20,7 +21,7 @@ Rows = NDArray[np.intp]
 
 
 def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows that fit a calibrator, ascending, and those for sets, in random order."""
+    """Return the rows to fit a calibrator, ascending, and the rows for sets, in random order."""
     order = np.random.default_rng([seed, HALVES]).permutation(n_samples)
     middle = -(-n_samples // 2)
     return np.sort(order[:middle]), order[middle:]

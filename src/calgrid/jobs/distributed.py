@@ -44,8 +44,8 @@ def check(spec: TrainSpec, data: Path, device: str) -> None:
 
 
 def run(call: Call) -> None:
-    """Train the run of a job in one of the processes that ``torchrun`` has started; its threads are
-    those of this process.
+    """Train the run of a job in one of the processes started by ``torchrun``; threads are per
+    process.
 
     See :func:`calgrid.jobs.train.train`.
     """

@@ -69,7 +69,7 @@ def read_images(model: Network, images: DeviceImages) -> None:
 
 
 def model_description(spec: specs.TrainSpec) -> Facts:
-    """Return what the file of a model says of it: its specification."""
+    """Return the description stored in the file of a model: its specification."""
     return {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
 
 

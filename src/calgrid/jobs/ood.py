@@ -28,8 +28,8 @@ ROUNDING = 1e-3
 def network_scores(
     name: str, test: Logits, shifted: Logits, train: Logits | None, head: Head | None
 ) -> Scores:
-    """Scores of the test images and of those of the out-of-distribution set ``name``, by scoring
-    function; the log says which are not defined.
+    """Scores of the test images and of the out-of-distribution set ``name``, by scoring function;
+    the log names undefined ones.
 
     Logarithms of probabilities have no offset, so neither MaxLogit nor energy. kNN and ViM need
     features of ``train``, ViM a linear last layer, too.

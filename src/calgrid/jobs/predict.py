@@ -121,7 +121,7 @@ def run(call: Call) -> bool:
 
 
 def _beside_splits(spec: PredictSpec, shifts: Iterable[str]) -> list[str]:
-    """What is exported beside the splits that are scored: training images, shift families."""
+    """Names of exports beyond the scored splits: training images, shift families."""
     trained = [TRAIN_SPLIT] if spec["export_features"] == TRAIN_SPLIT else []
     return [*trained, *shifts]
 

@@ -227,7 +227,7 @@ class Scorer:
 
     @functools.cached_property
     def _classes(self) -> np.ndarray | None:
-        """Classes of a family that has some of them only; None for all."""
+        """Classes of a family that lacks some; None for all."""
         if self.family not in self.spec["some_classes"]:
             return None
         return np.unique(self._family_rows.label)
@@ -328,7 +328,7 @@ class Scorer:
         return digest_of_arrays({**arrays, "weight": weight, "bias": bias}, about)[:KEY_LENGTH]
 
     def _fit(self, id: str, seed: int, options: Options, rows: Logits) -> Calibrator:
-        """Fit a calibrator on ``rows``, whose features are distances if it needs these."""
+        """Fit a calibrator on ``rows``, with distances as features if it needs them."""
         calibrator = build_calibrator(id, seed=seed, **options)
         return calibrator.fit(rows.logits, rows.label, rows.features, self.head)
 
@@ -377,7 +377,7 @@ class Scorer:
     ) -> None:
         choice, test = self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
-        # a calibrator is not scored on the rows that it was fitted on
+        # a calibrator is never scored on rows of its fit
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
             self._add_labelled(result, {**base, "split": "val"}, probs, choice.label)
@@ -487,7 +487,7 @@ class Scorer:
         return False
 
     def _with_distances(self, rows: Logits, needs: Sequence[str]) -> Logits:
-        """Rows whose features are squared distances to the training images, if these are needed."""
+        """Rows, with squared distances to the training images as features if needed."""
         if "training features" not in needs or self.train is None or rows.features is None:
             return rows
         return replace(rows, features=-closeness(rows.features, self.train)[:, None])

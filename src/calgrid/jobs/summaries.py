@@ -49,7 +49,7 @@ from calgrid.storage.tables import (
 Setting: TypeAlias = tuple[str, ...]
 #: columns that identify a test set of a setting
 TEST_SET = ("checkpoint", "split", "shift", "severity")
-#: metrics that are summarised at once, which takes about 0.4 kB each
+#: metrics summarised at once, about 0.4 kB each
 SUMMARISED_ROWS = 2**19
 #: columns that identify a mean over shifts
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
@@ -58,8 +58,8 @@ SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 def shift_means(
     metrics: pd.DataFrame, resamples: pd.DataFrame | None = None, level: float = 0.95
 ) -> pd.DataFrame:
-    """Means over the corruptions of each severity, and over these (severity -1), with intervals of
-    those that have ``resamples``.
+    """Means over the corruptions of each severity, and over severities (-1), with intervals of the
+    metrics in ``resamples``.
     """
     means = mean_over_shifts(metrics)
     means = pd.concat([means, mean_over_severities(means)], ignore_index=True)

@@ -100,8 +100,8 @@ class Columns(Arrays):
         return read_metadata(self.table)
 
     def classes_of_numbers(self, labels: Sequence[str]) -> list[str] | None:
-        """Names of the classes of the first column of labels for which the datasets library wrote
-        them (``ClassLabel``); None without.
+        """Names of the classes of the first label column with names written by the datasets library
+        (``ClassLabel``); None without.
         """
         found = [names_of_labels(self.table.schema.metadata, name) for name in labels]
         return next(filter(None, found), None)
@@ -120,7 +120,7 @@ class Columns(Arrays):
         return None
 
     def floating(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names whose columns have a floating-point type."""
+        """Return the names whose columns have a floating-point type."""
         return [name for name in names if pa.types.is_floating(self.data[name])]
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
@@ -185,7 +185,7 @@ def _refuse_bomb(path: Path, unpacked: int) -> None:
 
 
 def _members(path: Path) -> list[zipfile.ZipInfo]:
-    """Members of a zip archive that does not need far more memory than it has bytes."""
+    """Members of a zip archive; refuses one that unpacks to far more bytes than its size."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     _refuse_bomb(path, sum(member.file_size for member in members))

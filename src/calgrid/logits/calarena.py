@@ -17,7 +17,7 @@ from calgrid.logits.reading import from_arrays
 from calgrid.optional import say_extra
 from calgrid.storage.logits import Logits, validate_logits
 
-#: of the rows that fit calibrators, and of those that score them
+#: of the rows to fit calibrators, and of the rows to score them
 ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
 
@@ -50,7 +50,7 @@ def groups(path: Path) -> list[str]:
 
 
 def read_group(path: Path, group: str) -> tuple[Logits, Logits]:
-    """Return the rows that fit calibrators and those that score them; logits are ln p.
+    """Return the rows to fit calibrators and the rows to score them; logits are ln p.
 
     Raises
     ------

@@ -19,8 +19,8 @@ INTEGER = re.compile(rf"-?\d{{1,{MOST_DIGITS}}}")
 def class_numbers(
     labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
 ) -> tuple[np.ndarray, Sequence[str] | None]:
-    """Convert labels (N,), (N, 1) or one-hot (N, K) to class numbers; what is neither is returned
-    as it is. Also return the names of the classes, if known now.
+    """Convert labels (N,), (N, 1) or one-hot (N, K) to class numbers; return others unchanged. Also
+    return the names of the classes, if known now.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def class_numbers(
 
 
 def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) -> np.ndarray:
-    """Convert labels (N,) or (N, 1) to class numbers by the names of the classes, if these are
-    False and True, or integers that are not 0 to K-1 in some order; else return them as they are.
+    """Convert labels (N,) or (N, 1) to class numbers if the class names are False and True, or
+    integers other than 0 to K-1 in order; else return them unchanged.
 
     Raises
     ------

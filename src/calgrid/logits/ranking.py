@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 #: nominal coverage of the intervals
 LEVEL = 0.95
 NONE = "none"
-#: calibrators that others are tested against, in this order
+#: calibrators to test others against, in this order
 SIMPLEST = ("ts", NONE)
 NO_DIFFERENCE = Estimate(0, 0, 0)
 
@@ -58,8 +58,8 @@ def reference(ranking: Sequence[Ranked]) -> Ranked:
 
 
 def choice(ranking: Sequence[Ranked]) -> Ranked:
-    """The calibrator to apply: the best of those that are significantly better than the reference,
-    which stays if there is none. On few rows, the best of many noisy scores is worse than ``ts``.
+    """The calibrator to apply: the best one significantly better than the reference, else the
+    reference. On few rows, the best of many noisy scores is worse than ``ts``.
     """
     better = (entry for entry in ranking if entry.verdict == BETTER and entry.converged)
     return next(better, reference(ranking))
@@ -68,8 +68,8 @@ def choice(ranking: Sequence[Ranked]) -> Ranked:
 def usable(
     n_classes: int, features: Any = None, head: Any = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the ids of the calibrators whose inputs are given and that do not take minutes a fit,
-    in alphabetical order, ``none`` first; and those of the others with the reason.
+    """Return the ids of the calibrators with all inputs given and a fit of less than minutes, in
+    alphabetical order, ``none`` first; and the ids of the others with the reason.
     """
     given = {"logits": True, "features": features is not None, "head": head is not None}
     given["training features"] = False
@@ -189,7 +189,7 @@ def rank_calibrators(
 
 
 def _changed(predictions: Predictions, logits: Any) -> float:
-    """Share of rows whose first arg max, as of the accuracy, is not that of the logits."""
+    """Share of rows whose first arg max, as of the accuracy, differs from the logits'."""
     return float((predictions.probs.argmax(axis=1) != logits.argmax(axis=1)).mean())
 
 

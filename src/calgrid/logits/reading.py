@@ -142,8 +142,8 @@ def read_any(
 
 
 def _stated_kind(arrays: Arrays) -> str:
-    """The kind of a file that ``calgrid calibrate`` has written, or of a table whose columns begin
-    with ``probability_``; else logits.
+    """Kind of a file written by ``calgrid calibrate``, or of a table whose columns begin with
+    ``probability_``; else logits.
     """
     is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
     begun = {}
@@ -156,7 +156,7 @@ def _stated_kind(arrays: Arrays) -> str:
 
 def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> None:
     """Raise DataError if the one column of two classes ends with the name of class 0. A number may
-    be that of the column: it is only said, and is no name if it stands alone.
+    be the column's own: it causes a warning, and counts as no name if it stands alone.
     """
     either = "|".join(map(re.escape, classes))
     # leftmost is longest: p_no_cancer ends with no_cancer, not with cancer
@@ -184,7 +184,7 @@ def _known_classes(
     path: Path,
     exact: bool,
 ) -> Sequence[str] | None:
-    """Names of the classes that are given, or that the file has; if they differ, DataError.
+    """Names of the classes, given or from the file; DataError if both differ.
 
     The order of a categorical column of labels yields to that of ``--classes`` (not ``exact``), as
     its labels are text.
@@ -449,8 +449,8 @@ def _class_columns(
 def _check_further_columns(
     columns: Columns, names: Sequence[str], found: Sequence[str], classes: Sequence[str]
 ) -> None:
-    """Raise DataError if further columns of floating-point numbers begin like those of all classes;
-    log further ones if these share no beginning.
+    """Raise DataError for further floating-point columns with the common prefix of all classes;
+    warn of further ones if there is no common prefix.
     """
     prefix = found[0].removesuffix(classes[0])
     others = [name for name in names if name not in found and name.startswith(prefix)]
@@ -470,7 +470,7 @@ def _check_further_columns(
 
 
 def _numbered_columns(names: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of one beginning that are numbered 0 to K-1 (K > 1), in this order; by beginning."""
+    """Prefix -> its columns numbered 0 to K-1 (K > 1), in this order."""
     groups: dict[str, dict[int, str]] = defaultdict(dict)
     for name in names:
         if match := re.fullmatch(r"(.*?)(\d+)", name):
@@ -571,9 +571,9 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
 
 
 def _without_offsets(values: np.ndarray, logits: np.ndarray, path: Path) -> np.ndarray:
-    """Logits (N, K) in float32; rows of ``values`` that lose their differences in it are first
-    shifted to the maximum 0, which does not change the softmax. If ``values`` have lost them
-    already, that is said.
+    """Logits (N, K) in float32; rows of ``values`` that would lose differences are first shifted to
+    the maximum 0, which does not change the softmax. Warns if ``values`` have already lost
+    differences.
     """
     is_exact = values.dtype in (np.float16, np.float32)
     largest = np.abs(logits.max(axis=1))

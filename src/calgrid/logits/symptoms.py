@@ -1,4 +1,4 @@
-"""Signs that a file is not what it is taken for: its kind, its labels, the order of its classes.
+"""Symptoms of a wrongly read file: its kind, its labels, the order of its classes.
 
 Nothing here is an error: each sign has rare good reasons. All commands, and studies with logits
 from elsewhere, warn of them.

@@ -120,8 +120,8 @@ class MarginAttack(Probe):
     def _smallest(
         self, changed: Changed, count: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Smallest lengths (B,) at which ``changed`` holds, else ``eps_max``, and whether it holds
-        at any (B,).
+        """Smallest lengths (B,) at which ``changed`` holds, else ``eps_max``, and (B,) whether one
+        was found.
         """
         low = torch.zeros(count, dtype=torch.float64, device=device)
         high = torch.full_like(low, self.eps_max)
