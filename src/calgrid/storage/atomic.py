@@ -36,8 +36,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``path``; on success it becomes ``path``, which must not
-    exist or be empty. On any error nothing is left.
+    """Yield a temporary folder, renamed to ``path`` on success, and removed on any error; ``path``
+    must not exist or be empty.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.tmp")
@@ -61,9 +61,7 @@ def require_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def _sibling(path: Path) -> Iterator[Path]:
-    """Create an empty file in the folder of ``path``; it is deleted afterwards unless it was
-    renamed.
-    """
+    """Create an empty temporary file beside ``path``; it is deleted afterwards unless renamed."""
     # only the start of the name: a long name with the suffix would exceed the limit of the file
     # system
     temporary = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.tmp")
@@ -154,8 +152,8 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, what: str = "file", mend: str = "delete it and run again") -> Any:
-    """Read a JSON file; if it is missing or damaged, raise DataError with its name ``what`` and the
-    fix ``mend``.
+    """Read a JSON file; DataError, with its name ``what`` and the fix ``mend``, if it is missing or
+    damaged.
     """
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))

@@ -63,8 +63,8 @@ def save_resume_state(path: Path, state: Mapping[str, object]) -> None:
 
 
 def load_resume_state(path: Path) -> Any:
-    """Read the dictionary of a resume state; None if there is none, or if it is damaged (then it is
-    deleted, with a log message).
+    """Read the dictionary of a resume state; None if it is missing, or damaged (then it is logged
+    and deleted).
     """
     if not path.is_file():
         return None

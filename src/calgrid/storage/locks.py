@@ -146,7 +146,7 @@ class OwnerLock:
         return self
 
     def _remove_leftovers(self) -> None:
-        """Remove what processes of this host left that were killed while they took the lock."""
+        """Remove temporary files of processes of this host killed while taking the lock."""
         for path in self.path.parent.glob(f"{self.path.name}.{'[0-9a-f]' * TOKEN_DIGITS}"):
             holder = self._read(path)
             if holder.get("host") == self.owner["host"] and not _lives_here(holder):
@@ -246,9 +246,7 @@ class OwnerLock:
 
 
 def _claim(source: Path, target: Path) -> bool:
-    """Create ``target`` with the content of ``source`` unless it exists; return whether it was
-    created.
-    """
+    """Create ``target`` with the content of ``source`` if missing; return whether it was."""
     try:
         os.link(source, target)
         return True

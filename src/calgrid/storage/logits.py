@@ -220,8 +220,7 @@ def read_table(
     group: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that
-    exist.
+    """Read a Parquet file or one of its row groups: all columns, or existing ones of ``columns``.
 
     A missing or damaged file raises DataError with its name ``what`` and the fix ``mend``.
     """

@@ -1,5 +1,5 @@
-"""The manifest of a study, from which tables, figures and report are made: its runs, questions and
-papers. :meth:`calgrid.plan.plan.Plan.manifest` creates it.
+"""The manifest of a study: runs, questions and papers, the source of tables, figures and report.
+:meth:`calgrid.plan.plan.Plan.manifest` creates it.
 """
 
 from pathlib import Path, PurePosixPath
@@ -8,7 +8,7 @@ from typing import NotRequired, TypedDict
 from calgrid.storage.records import HIDDEN, Facts
 from calgrid.storage.specs import JobSpec, Key, NamedComponent
 
-#: keys of a configuration that are of the machine on which it ran
+#: machine-specific keys of a configuration
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
 
 
@@ -27,7 +27,7 @@ class MeasuredProbe(NamedComponent):
 
 
 class ManifestRun(TypedDict):
-    """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
+    """A run of a study with the folders of its results and the ``fingerprint`` of its calibration.
 
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
     an ensemble, with first stages. An ensemble with an external member counts as ``external``.
@@ -87,9 +87,8 @@ class Manifest(TypedDict):
 
 
 class PlannedInputs(TypedDict):
-    """The module that makes a result, and whether its threads are processes; files of results above
-    it that it ``reads``, the digest of its code, the user's ``files``, which records name relative
-    to ``root``, and the copy of its plugins.
+    """Module of a job, and whether its threads are processes; upstream files it ``reads``, digest
+    of its code, the user's ``files``, recorded relative to ``root``, and the copy of its plugins.
     """
 
     module: str
@@ -103,7 +102,7 @@ class PlannedInputs(TypedDict):
 
 class PlanFile(TypedDict):
     """The file of a plan: specifications by the folders of jobs, ``inputs`` by folder or stage,
-    modules and their digests by that of ``code``, and ``sources``, digests of the bytes of code.
+    modules and their digests by digest of ``code``, and ``sources``, digests of the bytes of code.
 
     ``rows`` has the identities of val and test of runs of banks, by the folders of the trainings
     whose networks are compared with them.

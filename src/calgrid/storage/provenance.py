@@ -72,7 +72,7 @@ def commit() -> str:
 
 
 def peak_memory_mb(children: int = 0) -> float:
-    """Peak resident memory of this process in MB, plus ``children`` times that of the largest
+    """Peak resident memory of this process in MB, plus ``children`` times the peak of its largest
     finished child.
     """
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

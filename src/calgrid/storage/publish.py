@@ -42,10 +42,9 @@ from calgrid.storage.records import (
 )
 from calgrid.storage.sources import source_digest
 
-#: Unix time at which a user forced jobs; results that were completed before it are computed again
+#: Unix time at which a user forced jobs; results completed earlier are recomputed
 FORCED = "CALGRID_FORCED"
-#: seconds; what a job computed in more is stored in its working folder, so that a killed job
-#: continues from it
+#: seconds; longer computations are cached in the working folder, for a killed job to resume from
 KEPT_SECONDS = 1.0
 #: what the resume state in a working folder was made from
 INPUTS_FILE = "inputs.json"
@@ -108,7 +107,7 @@ class Call:
         importlib.import_module(self.module).run(self)
 
     def digests(self) -> Results:
-        """SHA-256 of the files that the job reads; a file that has a record is verified by it.
+        """SHA-256 of the files read by the job, each verified if a record lists it.
 
         Raises
         ------
@@ -217,8 +216,8 @@ def make_result(
 
 
 def replace_files(call: Call, outputs: Sequence[str], produce: Produce, results: Results) -> bool:
-    """Replace files or folders of a study by those that ``produce`` writes, unless they are made
-    from the same inputs; return whether ``produce`` ran.
+    """Replace files or folders of a study by the output of ``produce``, unless made from the same
+    inputs; return whether ``produce`` ran.
 
     Parameters
     ----------
@@ -278,9 +277,9 @@ def write_part(call: Call, name: str, write: Callable[[Path, Any, Path], object]
 
 
 def _holds(root: Path, name: str, read: Facts, fingerprint: str | None = None) -> bool:
-    """Whether an intact record below ``root`` has these results and files as inputs and, if given,
-    this fingerprint, and all its files are intact. Code counts in fingerprints, as what it does and
-    not by the names of its modules.
+    """Whether a record below ``root`` and all its files are intact, with these results and files as
+    inputs and, if given, this fingerprint. Fingerprints cover code by behaviour, not by names of
+    modules.
     """
     try:
         record = Record.read(root, name)

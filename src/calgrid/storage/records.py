@@ -67,7 +67,7 @@ MADE_FROM: Mapping[str, tuple[str, ...]] = {
 STUDY_STAGES = tuple(MADE_FROM)
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
-#: folder of copies of plugins, from which jobs of all studies import them, below that of results
+#: folder of copies of plugins below the folder of results; jobs of all studies import from it
 PLUGINS = ".plugins"
 #: facts of a prepared data set in its folder
 MANIFEST = "manifest.json"
@@ -103,8 +103,8 @@ class RunKey(NamedTuple):
 
 
 def sharing_rows(key: RunKey, split: str) -> tuple[object, ...]:
-    """What runs have in common that must have the same rows of a split, to be compared image by
-    image: the validation rows may be drawn by the seed.
+    """Key of the runs that must share the rows of a split to be compared image by image: validation
+    rows may depend on the seed.
     """
     return (split, *key[:3], key.seed if split == "val" else None)
 
@@ -219,12 +219,12 @@ def listed(folder: Path, names: Iterable[str]) -> dict[str, FileFacts]:
 
 @dataclass(frozen=True)
 class Record:
-    """A record and the files that it lists.
+    """A record and its listed files.
 
     Attributes
     ----------
     root : folder of the record and the files.
-    name : path of the record below it, ``train.json``.
+    name : path of the record below ``root``, ``train.json``.
     content : its content.
     """
 

@@ -94,9 +94,8 @@ Spec = TypeVar("Spec", bound=JobSpec)
 
 
 class DataSpec(JobSpec):
-    """A data set or shift family to prepare; ``base`` is the folder of the data set that it
-    corrupts, ``val_seed`` the seed of the draw of validation images if it is not that of the data
-    set.
+    """A data set or shift family to prepare; ``base``: folder of the data set to corrupt;
+    ``val_seed``: seed of the draw of validation images, if not the data set's.
     """
 
     image_set: str

@@ -156,7 +156,7 @@ def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
 
 
 def check_file(root: Path, name: str, where: str) -> None:
-    """Check that a file below ``root``, which is ``data_root``, exists."""
+    """Check that a file below ``root``, the ``data_root``, exists."""
     path = root / name
     if not path.is_file():
         raise ConfigError(f"{where}: the file '{path}' does not exist; {name_data_root(name)}.")
@@ -251,8 +251,8 @@ def _check_ready_weights(
 def check_features(
     calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str
 ) -> None:
-    """Check that the protocol exports features for the calibrators that need them: on shifts if
-    these fit them.
+    """Check that the protocol exports the features that calibrators need: on shifts, too, for a fit
+    on shifts.
     """
     wanted, value = {True, "all", "train"}, "true"
     if SAME_SHIFT in fit_on:
@@ -272,8 +272,8 @@ def check_features(
 
 
 def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
-    """Check that a procedure can share its batches among several GPUs, be a CUDA graph or
-    compiled, or have averaged weights, where the protocol asks for that.
+    """Check that a procedure supports several GPUs, CUDA graphs, compilation or averaged weights as
+    the protocol asks.
     """
     refuse(
         (
@@ -310,9 +310,7 @@ def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> N
 def check_linear_head(
     method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
 ) -> None:
-    """Refuse calibrators and probes that need a linear last layer for a method whose network has
-    none.
-    """
+    """Refuse calibrators and probes of a linear last layer for a method without one."""
     if registry.describe("procedure", method.procedure).info.get("linear_head", True):
         return
     readers = {each["name"]: "calibrator" for each in calibrators if "head" in each["needs"]}
@@ -327,8 +325,8 @@ def check_linear_head(
 
 
 def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, where: str) -> None:
-    """Check that ``fit_on: same_shift`` has a shift family, from this or another grid with the same
-    runs, and that ``redrawn`` has data sets without training images.
+    """Check that ``fit_on: same_shift`` has a shift family, from this grid or another with the same
+    runs, and ``redrawn`` data sets without training images.
     """
     fit_on = grid.fit_on
     if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
@@ -344,8 +342,8 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
 
 
 def check_training_images(key: RunKey, protocol: Protocol, info: Options, where: str) -> None:
-    """Check that a data set has training images if a protocol trains, or exports their features,
-    and that they stay encoded for ``resized_crop``.
+    """Check that a data set has training images for a protocol that trains or exports their
+    features, and keeps them encoded for ``resized_crop``.
     """
     absent = info.get("evaluation_only", False)
     encoded = isinstance(protocol, TrainingProtocol) and protocol.augmentation.resized_crop
@@ -375,7 +373,7 @@ def check_training_images(key: RunKey, protocol: Protocol, info: Options, where:
 
 
 def check_names(names: Mapping[str, str], known: Collection[str]) -> None:
-    """Check that names are of methods or calibrators of the study, and tell them apart."""
+    """Check that names are distinct and belong to methods or calibrators of the study."""
     owners = {name: name for name in known if name not in names}
     check_ids("method or calibrator", names, known, "names")
     for id, name in names.items():

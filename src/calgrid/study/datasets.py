@@ -116,9 +116,7 @@ class DatasetCatalog:
         return str(entry.get("like", itself))
 
     def facts(self, name: str) -> Options:
-        """Facts of a data set; none of one that is not known, as its name may be that of
-        predictions alone.
-        """
+        """Facts of a data set; empty for an unknown one, which may name predictions only."""
         known = name in self._descriptions or name in registry.descriptions("dataset")
         return self.describe(name).info if known else {}
 
@@ -153,7 +151,7 @@ class DatasetCatalog:
         return "drawn_val" in info and "val" not in info.get("repeats", {})
 
     def has_some_classes(self, family: str) -> bool:
-        """Whether only the classes that occur in a shift family count on it."""
+        """Whether only the classes in a shift family count on it."""
         return bool(self.describe(image_set_of(family)).info.get("some_classes", False))
 
     def sizes(self, image_set: str) -> Mapping[str, int] | None:

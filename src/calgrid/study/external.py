@@ -39,7 +39,7 @@ Entry = Bank | CalArena | External | OfStudy
 def check_calibrators(
     entry: Entry, run: ExternalRun, calibrators: Iterable[Calibrator], where: str
 ) -> None:
-    """Check that a run of an entry has what its calibrators need."""
+    """Check that a run of an entry provides all inputs of its calibrators."""
     for calibrator in calibrators:
         needs, told = calibrator["needs"], f"{where}.calibrators: '{calibrator['name']}' needs"
         mend = "give its file as 'head'"
@@ -63,8 +63,8 @@ def check_calibrators(
 
 
 def runs_of(name: str, entry: Entry, root: Path, folder: Path, where: str) -> list[ExternalRun]:
-    """Runs of an entry, whose files below ``root`` must exist, or of a study in the same results as
-    that of the study in ``folder``.
+    """Runs of an entry: from files below ``root``, which must exist, or from another study beside
+    ``folder``, the study's own folder.
     """
     if isinstance(entry, Bank):
         return _of_bank(name, entry, root, where)
@@ -97,8 +97,8 @@ def _of_study(name: str, entry: OfStudy, folder: Path, where: str) -> list[Exter
 
 
 def made_run(asked: NamedRun, folder: Path, where: str) -> ExternalRun:
-    """The only run that has all the names, by the newest plan of its study; ``external`` has the
-    files ``val``, ``test`` and, if it is there, ``head`` of a tested checkpoint.
+    """The only run that matches the names, by the newest plan of its study; ``external`` has the
+    files ``val``, ``test`` and, if any, ``head`` of a tested checkpoint.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[Ext
 
 
 def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun]:
-    """The wanted runs of a bank, which is downloaded if it does not exist and has an address."""
+    """The wanted runs of a bank; a missing bank with an address is downloaded."""
     from calgrid.logits.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = root / entry.file
@@ -272,7 +272,7 @@ def _check_files(entry: External, root: Path, where: str) -> None:
 
 
 def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":
-    """Runs of a bank that an entry names, which must exist."""
+    """Runs of a bank named by an entry, all of which must exist."""
     filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
     for field, option in filters.items():
         wanted: Sequence[Any] | None = getattr(entry, option)

@@ -146,7 +146,7 @@ class Shown(Evaluated):
 
 
 class CalArena(Shown):
-    """Predictions of CalArena, which are calibrated and compared like those of a trained run."""
+    """Predictions of CalArena, calibrated and compared like those of a trained run."""
 
     base: Literal["calarena"] = Field(
         description="Form of the file - with calarena, an HDF5 file of that benchmark."
@@ -189,8 +189,8 @@ class Bank(Evaluated):
 
 
 class Ensembles(Evaluated):
-    """Ensembles of external runs that differ in their seed alone, also together with seeds that a
-    grid trains. Ensembles of trained runs alone are methods of grids.
+    """Ensembles of external runs that differ only in their seed, also together with trained seeds
+    of a grid. Ensembles of trained runs alone are methods of grids.
     """
 
     methods: Names = Field(
@@ -231,9 +231,7 @@ class Sampled(Evaluated):
 
 
 class NamedRun(Model):
-    """A run of another study; of the keys beside ``study``, those are needed that tell it from the
-    other runs there.
-    """
+    """A run of another study; besides ``study``, only keys that distinguish it there are needed."""
 
     study: StudyName = Field(description="Study in the same folder of results.")
     protocol: str | None = Field(None, description="Protocol of the run.")
@@ -247,7 +245,7 @@ class NamedRun(Model):
 
 
 class OfStudy(Sampled):
-    """A run that another study has made, which keeps its data set, backbone, method and seed."""
+    """A run made by another study; keeps its data set, backbone, method and seed."""
 
     run: NamedRun = Field(description="The study, and what tells the run from others there.")
     method: Method | None = Field(
@@ -256,7 +254,7 @@ class OfStudy(Sampled):
 
 
 class External(Sampled, Shown):
-    """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
+    """Logits made elsewhere, calibrated and compared like those of a trained run."""
 
     test: str = Field(
         description="File with the test rows, below data_root - logits and label as .npz, .pt, "

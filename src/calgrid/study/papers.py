@@ -1,6 +1,4 @@
-"""Folders of papers, ``config/papers/{paper}``: which there are, and runs that are those of their
-studies.
-"""
+"""Folders of papers, ``config/papers/{paper}``, and protocols whose runs equal a paper's study."""
 
 from pathlib import Path
 
@@ -22,9 +20,9 @@ def paper_folder(home: Path, name: str) -> Path:
 
 
 def own_protocols(home: Path, name: str, config: Config) -> list[str]:
-    """Protocols of the ``study.yaml`` of a paper that share tables as there, if a configuration
-    defines all names as that file does, else none: their runs are those of the paper's study,
-    except for data sets, methods and seeds that are left out or added.
+    """Protocols of a paper's ``study.yaml`` with the same ``lines`` in a configuration; none unless
+    it defines all names as this file does. Their runs are those of the paper's study, except for
+    added or omitted data sets, methods and seeds.
     """
     path = paper_folder(home, name) / "study.yaml"
     if not path.is_file():
@@ -41,5 +39,5 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
 
 
 def line_of(config: Config) -> dict[str, str]:
-    """Protocol -> the line by which it shares tables of papers with others."""
+    """Protocol -> its line, the key by which protocols share tables of papers."""
     return {each: line for line, protocols in config.lines.items() for each in protocols}

@@ -79,7 +79,7 @@ class ProtocolCatalog:
 
 
 def described(protocol: Protocol) -> str:
-    """Return in words what a protocol does in which the studies of papers differ."""
+    """Return the parts of a protocol, in words, in which studies of papers differ."""
     parts = [f"no training (weights: {protocol.weights})"]
     if isinstance(protocol, TrainingProtocol):
         draw = "the same validation images for all seeds"
@@ -164,7 +164,7 @@ def _check_training(protocol: TrainingProtocol, where: str) -> None:
 
 
 def _check_weights_file(protocol: Protocol, where: str) -> None:
-    """Check that the name of a file of weights is given if it is needed, and can be filled in."""
+    """Check that ``weights_file`` is given exactly if needed, and can be filled in."""
     pattern = protocol.weights_file
     known = ", ".join(f"{{{part}}}" for part in RUN_PARTS)
     refuse(
@@ -189,8 +189,8 @@ def parts_of(pattern: str) -> set[str]:
 
 
 def training_options(protocol: Protocol) -> Options:
-    """Return the options that affect training, the same for a protocol as before it had the keys
-    of which it makes no use.
+    """Return the options that affect training; unused optional keys are left out, so that they
+    change no fingerprint.
     """
     unset = {"weights_key"} if protocol.weights_key is None else set[str]()
     if not isinstance(protocol, TrainingProtocol):

@@ -1,5 +1,5 @@
-"""Methods, calibrators and probes of a configuration, registered ones and variants that it defines,
-and the runs and evaluations that a study makes of them.
+"""Methods, calibrators and probes of a configuration, registered or defined as variants, and the
+runs and evaluations of a study.
 
 The identifier of a method is a loss (``mbls``), a procedure with a loss (``mixup+ls``; ``mixup``
 means cross-entropy) or a second stage with a first-stage method (``maccal+mixup+ls``; ``maccal``
@@ -155,8 +155,8 @@ class Method:
 
 
 class MethodCatalog(ComponentCatalog):
-    """Losses, procedures, second stages, and variants of them; ``datasets`` are those that
-    overrides can match, and whose default hyper-parameters apply.
+    """Losses, procedures, second stages, and their variants; overrides match ``datasets``, whose
+    default hyper-parameters apply.
     """
 
     def __init__(

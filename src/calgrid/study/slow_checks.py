@@ -1,5 +1,5 @@
-"""Checks of a study that read files of the user or import plugins, which may take seconds: they run
-once before the jobs. All functions raise ConfigError.
+"""Checks of a study that read the user's files or import plugins, and may take seconds: run once
+before the jobs. All functions raise ConfigError.
 """
 
 import functools
@@ -123,7 +123,7 @@ def _check_loss(id: str, n_classes: int, options: Options) -> None:
 
 
 def check_labels(study: Study) -> None:
-    """Check that the user's images are enough, and that their labels fit the configuration."""
+    """Check that the user's images suffice and their labels fit the configuration."""
     for image_set in study.image_sets():
         study.datasets.class_counts(image_set)  # refuses labels that do not fit
     borrowed = set()
@@ -143,10 +143,9 @@ def check_labels(study: Study) -> None:
 
 
 def check_weights(study: Study) -> None:
-    """Check that the outputs of networks that were trained elsewhere have the order of the classes
-    of the user's images, and say where nothing tells it; and that files of weights have the names
-    and shapes of the networks of their runs, if the number of classes is known. Files are not read
-    without torch.
+    """Check that networks trained elsewhere have their outputs in the class order of the user's
+    images, and warn if the order is unknown; check names and shapes in files of weights against the
+    networks of their runs, if the number of classes is known. Without torch, files are not read.
     """
     said: set[str] = set()
     networks: dict[tuple[str, int], Any] = {}
@@ -185,9 +184,9 @@ def check_weights(study: Study) -> None:
 
 
 def check_networks(study: Study) -> None:
-    """Pass two images of the data set's size through each network that does not declare the sizes
-    that it takes, on the device that computes shapes alone, and check that published weights of
-    timm are for the classes and images of their data set. Without torch nothing is checked.
+    """Pass two images of the data set's size, on the meta device, through each network without
+    declared image sizes, and check published weights of timm against the classes and images of
+    their data set. Without torch nothing is checked.
     """
     facts = {key: catalogue.describe(key.backbone).info for key in study.trained}
     undeclared = [key for key, info in facts.items() if "min_size" not in info]
@@ -245,11 +244,11 @@ def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
 
 @functools.cache
 def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
-    """Read all files of banks, and return the first run with each rows and the identity of these,
-    by what runs have in common that share them (:func:`~calgrid.storage.records.sharing_rows`).
+    """Read all files of banks; return the first run and the identity of its rows, by the key of
+    runs that share rows (:func:`~calgrid.storage.records.sharing_rows`).
 
-    Refuses damaged files, runs that are compared and have other rows or another order of classes,
-    also of two banks, another number of rows than that of the trained runs, and too few rows.
+    Refuses damaged files, too few rows, another number of rows than in trained runs, and compared
+    runs, also of two banks, with other rows or another order of classes.
     """
     sizes = {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
     rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
@@ -305,9 +304,9 @@ def _read_bank(
 
 
 def check_external(study: Study) -> None:
-    """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
-    few rows, other test rows, another number or order of classes than those of runs that they are
-    compared with, other val rows than those of a bank, and a run given as several seeds.
+    """Read all external logits except banks. Refuses numbers of another kind than stated, too few
+    rows, a run given as several seeds, and test rows, val rows of a bank, or number or order of
+    classes other than in compared runs.
     """
     entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
     for run in study.external.values():
@@ -362,8 +361,8 @@ def _odd_one(values: Mapping[RunKey, Hashable]) -> tuple[RunKey, RunKey] | None:
 
 @functools.cache
 def _widths(study: Study) -> dict[RunKey, tuple[str, int]]:
-    """Where each run is defined, and the number of its classes, if known; without those of banks
-    and external logits, which are added as they are read.
+    """Place and number of classes of each run with a known number; banks and external logits are
+    added as they are read.
     """
     counts = {
         key: study.datasets.describe(key.dataset).info.get("n_classes") for key in study.trained
@@ -372,7 +371,7 @@ def _widths(study: Study) -> dict[RunKey, tuple[str, int]]:
 
 
 def _check_widths(study: Study) -> None:
-    """Refuse a run with another number of classes than most of those that it is compared with."""
+    """Refuse a run whose number of classes differs from most runs it is compared with."""
     settings: dict[tuple[str, ...], dict[RunKey, int]] = defaultdict(dict)
     for key, (_, count) in _widths(study).items():
         settings[key[:3]][key] = count
@@ -388,8 +387,8 @@ def _check_widths(study: Study) -> None:
 
 @functools.cache
 def _orders(study: Study) -> dict[tuple[str, ...], tuple[RunKey, Sequence[str]]]:
-    """The first run with names of classes among those that are compared, and these names; without
-    those of banks and external logits, which are added as they are read.
+    """The first run with class names in each group of compared runs, and its names; banks and
+    external logits are added as they are read.
     """
     orders: dict[tuple[str, ...], tuple[RunKey, Sequence[str]]] = {}
     for key in study.trained:
@@ -400,7 +399,7 @@ def _orders(study: Study) -> dict[tuple[str, ...], tuple[RunKey, Sequence[str]]]
 
 
 def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where: str) -> None:
-    """Refuse another order of the classes than that of the runs that a run is compared with."""
+    """Refuse classes in another order than in the runs compared with this one."""
     if classes is None:
         return
     first, known = _orders(study).setdefault(key[:3], (key, classes))

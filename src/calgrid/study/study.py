@@ -106,7 +106,7 @@ class Study:
         self._check_questions()
 
     def _with_files(self, config: Options) -> Options:
-        """The configuration with what it includes, and with the names in files of backbones."""
+        """The configuration with included files, and with the names in files of backbones."""
         if not isinstance(config, Mapping):
             return config
         config = with_include(config, self.home)
@@ -177,7 +177,7 @@ class Study:
                 self._add_ensembles(_keys(grid, where), method, name, wanted, where)
 
     def _add_external_ensembles(self, ensembles: Ensembles) -> None:
-        """Add ensembles of external runs, and of trained ones that stand beside them."""
+        """Add ensembles of external runs, and of trained runs in the same places."""
         calibrators = self._resolved_calibrators(ensembles.calibrators, "ensembles")
         wanted = Evaluation(calibrators, ensembles.calibrator_seeds, fit_on=["val"])
         places = {key[:3] for key in self.external}
@@ -301,7 +301,7 @@ class Study:
         self.training[key] = self._training(key, where)
 
     def _own_weights(self, key: RunKey, pattern: str, where: str) -> CheckpointFile:
-        """The user's weights of a run, which must exist; no training comes before them."""
+        """The user's existing weights of a run, which replace its training."""
         if self.methods.split(key.method, where).first_stage is not None:
             raise ConfigError(
                 f"{where}.methods: protocol '{key.protocol}' trains nothing, so the second stage "
@@ -315,7 +315,9 @@ class Study:
         return {"name": name, "folder": "", "source": source}
 
     def _training(self, key: RunKey, where: str) -> RunKey:
-        """Run whose network a run tests, which is added to the trained ones."""
+        """Run that trains the tested network of a run: itself, or one of an earlier protocol, which
+        is added.
+        """
         variants = self.protocols.variants
         if key.protocol not in variants:
             return key
@@ -329,7 +331,7 @@ class Study:
         return key
 
     def _trains_alike(self, key: RunKey, name: str) -> bool:
-        """Whether another protocol trains the same network as that of a run."""
+        """Whether another protocol trains the same network for a run."""
         run = self.trained[key]
         if run.first_stage is not None and not self._trains_alike(run.first_stage, name):
             return False
@@ -404,12 +406,12 @@ class Study:
         return self.config.statistics.metrics or []
 
     def image_sets(self) -> list[str]:
-        """Data sets and shifts that must be prepared, also those that a shift corrupts."""
+        """Data sets and shifts to prepare, including the sources of shifts."""
         return sorted({image_set for image_set, _ in self.prepared()})
 
     def prepared(self) -> list[tuple[str, int | None]]:
-        """Data sets and shifts that must be prepared, each with the seed of its draw of validation
-        images (see :meth:`val_seed`).
+        """Data sets and shifts to prepare, each with the seed of its draw of validation images (see
+        :meth:`val_seed`).
         """
         wanted: set[tuple[str, int | None]] = set()
         for key in self.trained:
@@ -422,7 +424,7 @@ class Study:
         return sorted(wanted, key=lambda each: (each[0], -1 if each[1] is None else each[1]))
 
     def val_seed(self, key: RunKey) -> int | None:
-        """Seed of the draw of validation images of a trained run; None: that of its data set."""
+        """Seed of the draw of validation images of a trained run; None: as its data set."""
         return key.seed if self.trained[key].draws_validation else None
 
 

@@ -56,7 +56,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """Read a YAML file, which messages call ``what``, for example ``The configuration study.yaml``.
+    """Read a YAML file; ``what`` is its name in messages, such as ``The configuration study.yaml``.
 
     Raises
     ------
@@ -141,8 +141,8 @@ def read_configuration(path: Path) -> Options:
 
 
 def with_plugins(config: Options, file: Path) -> Options:
-    """The configuration in which plugins that are not in the working directory, but beside its
-    file, have their paths there: relative ones, the same for each process of a call.
+    """The configuration with paths of plugins beside its file made relative to the working
+    directory, if not found there: the same for each process of a call.
     """
     if not isinstance(config.get("plugins"), list):
         return config
