@@ -58,8 +58,8 @@ FEWEST_FOR_SECOND = 3
 
 
 class FilledTable(NamedTuple):
-    """A table as declared, its rows and columns in print and behind them those of the study, its
-    frame, and the values of its cells for each seed.
+    """A declared table, its printed rows and columns followed by the study's own, its frame, and
+    the values of its cells for each seed.
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
     says, of the metric that decides about each cell, with ranks for each seed that has all ranked
@@ -160,7 +160,7 @@ def _cells(
 
 
 def _of_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """Cells whose method is that of runs, with the second stage."""
+    """Cells with the full method of runs, including the second stage."""
     return cells.assign(method=list(map(run_method, cells.to_dict("records"))))
 
 
@@ -185,7 +185,7 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
 
 
 def _places(table: PaperTable, cells: pd.DataFrame) -> pd.DataFrame:
-    """Places that each cell averages over; without ranks, which are computed from other cells."""
+    """Places averaged by each cell; without ranks, which are computed from other cells."""
     measured, rows = cells.loc[~cells["metric"].isin(list(table.ranks)), list(COORDINATES)], []
     for number, cell in measured.to_dict("index").items():
         rows += [{**place, "cell": number} for place in table.places(cell)]
@@ -313,8 +313,7 @@ def lower_is_better(metric: str) -> bool | None:
 
 
 def marks(table: PaperTable, frame: pd.DataFrame, column: str, exclude: pd.Series) -> pd.Series:
-    """Best and second of the cells that compete: equal in all coordinates but those of
-    ``best_over``.
+    """Best and second of competing cells: equal in all coordinates except ``best_over``.
 
     Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single
     cell has no mark, and of two cells only the best has one.

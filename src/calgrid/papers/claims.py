@@ -180,7 +180,7 @@ class _Checked:
         ]
 
     def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
-        """What a verdict needs: seeds, or what else is missing."""
+        """Requirements of a verdict: seeds, or other missing inputs."""
         if found["verdict"] != OPEN:
             return Cell(text.NOTHING)
         if reason := self._untold(found["present"], tests):

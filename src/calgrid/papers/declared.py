@@ -45,8 +45,8 @@ FIGURE_AXES = {
 
 
 class Entry(NamedTuple):
-    """A row or column: the parts of its heading, the coordinates that its cells share, and whether
-    it is of a method or calibrator of the study that no table of the paper names.
+    """A row or column: parts of its heading, shared coordinates of its cells, and whether it is of
+    the study's own method or calibrator, in no table of the paper.
     """
 
     heading: list[str]
@@ -165,7 +165,7 @@ class PaperTable:
 
 
 class Case(NamedTuple):
-    """A cell, and the cells that it is claimed to be better than, as indices row by row."""
+    """A cell, and the cells it is claimed to beat, as indices row by row."""
 
     cell: int
     rivals: list[int]
@@ -198,7 +198,7 @@ class Claim:
     margin: float = 0.0
 
     def cases(self, table: PaperTable) -> list[Case]:
-        """Cells of the table that the claim is about and that have rivals."""
+        """Cells of the table covered by the claim and with rivals."""
         wanted = [{**self.where, **better} for better in _products([self.better])]
         named = self.where.get("dataset") == AVERAGE
         found = []
@@ -316,8 +316,8 @@ def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
 def further(
     entries: Sequence[Entry], names: Mapping[str, Sequence[str]], axes: Sequence[str] = ()
 ) -> Iterator[Entry]:
-    """Rows or columns for further methods and calibrators of a study, by axis, beside all that
-    differ in this coordinate alone, if the table compares two or more.
+    """Rows or columns for further methods and calibrators of a study, by axis, for each group of
+    entries that differ only in this coordinate, if the table compares two or more.
 
     ``axes`` are those of the parts of a heading, or else those of the entry.
     """

@@ -1,6 +1,4 @@
-"""Lists of the figures of papers: our figure of the same content, or the data that are missing to
-draw it.
-"""
+"""Lists of the figures of papers: our figure of the same content, or data missing to draw it."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -66,9 +64,7 @@ def figure_list(data: StudyData, paper: Paper, drawn: Sequence[FigureEntry]) -> 
 def _rows(
     data: StudyData, wanted: PrintedFigure, drawn: Sequence[FigureEntry]
 ) -> list[dict[str, str]]:
-    """One row per file of ours that shows a figure of the paper, or one row that says why there is
-    none.
-    """
+    """One row per file of ours with a figure of the paper, or one row with the reason for none."""
     row = {name: getattr(wanted, name) for name in ("figure", "number", "shows", "note")}
     missing = _missing(data, wanted)
     state = f"{DRAWN}; {missing}" if missing else DRAWN
@@ -83,7 +79,7 @@ def _rows(
 
 
 def _missing(data: StudyData, wanted: PrintedFigure) -> str:
-    """Wanted runs that the study lacks, in words; empty if it has all."""
+    """Wanted runs missing in the study, in words; empty if none is."""
     runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
         axes = filter(None, (wanted.dataset, wanted.backbone, wanted.method))

@@ -65,8 +65,8 @@ def paper_table(data: StudyData, paper: Paper, table: FilledTable) -> Table:
 
 
 def _of_runs(declared: PaperTable, frame: pd.DataFrame, manifest: Manifest, paper: Paper) -> str:
-    """What to say of our runs in a table: the note on the runs of the paper's study where they are
-    these runs, else what the protocols of the study do.
+    """Note on our runs in a table: the paper's study note for its own runs, else descriptions of
+    the protocols of the study.
     """
     lines, protocols = manifest.get("lines", {}), manifest.get("protocols", {})
     papers_own, others = [], []

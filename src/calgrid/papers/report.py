@@ -1,4 +1,4 @@
-"""The report of a study, with lists of the figures of the papers that it names."""
+"""The report of a study, with lists of the figures of its papers."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of a study, with the claims and tables of the papers that it names, ours beside theirs."""
+"""Tables of a study, with the claims and tables of its papers, ours beside the printed ones."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a study takes: jobs, images that its networks pass, downloads and prepared images.
+"""Cost of a study: jobs, images passed through its networks, downloads and prepared images.
 
 Speeds are measured, here or by finished trainings (``calgrid cost``); nothing here estimates one.
 """
@@ -27,8 +27,8 @@ class Work:
 
 
 def work(study: Study, key: RunKey) -> Work:
-    """Passes of a trained run; those of its training count once, in the run that gives it its
-    folder, and predictions of first stages that are not evaluated are none.
+    """Passes of a trained run. A shared training counts once, in the run that owns its folder;
+    first stages without evaluation have no predictions.
     """
     run = study.trained[key]
     trained = training_passes(study, run) if study.training[key] == key else 0.0
@@ -95,9 +95,7 @@ def shifted_images(study: Study, image_set: str) -> int:
 
 
 def files(study: Study, downloaded: bool) -> Mapping[str, int | None]:
-    """Bytes of the files of data sets that are downloaded, or that the user must provide; None if
-    unknown.
-    """
+    """Bytes of the files of data sets, downloaded or provided by the user; None if unknown."""
     sizes: dict[str, int | None] = {}
     for image_set in study.image_sets():
         info = study.datasets.describe(image_set).info

@@ -1,4 +1,4 @@
-"""Kinds of jobs: the module that makes a result, the files of the result, and what a job needs.
+"""Kinds of jobs: module, files of the result, and requested resources.
 
 A kind is declared where its jobs are planned, with :func:`kind` at a method of
 :class:`calgrid.plan.plan.Plan`. The rest of planning and the rules read it from :data:`KINDS`.
@@ -21,7 +21,7 @@ Planner = TypeVar("Planner", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Need:
-    """What the first attempt at a job asks for: memory in MB, time in minutes, threads, GPUs."""
+    """Resources of the first attempt at a job: memory in MB, time in minutes, threads, GPUs."""
 
     memory: int
     minutes: int
@@ -40,13 +40,12 @@ class Kind:
         module of :mod:`calgrid.jobs` with the name of the kind.
     record : record of the result, by default the name of the kind with ``.json``; '' of a stage of
         the study, which has a record for each version.
-    files : further files of the result that are missed if they are deleted, by their names in the
-        rule.
+    files : further files of the result that cause a new job if deleted, by their names in the rule.
     removable : files and folders (``logits/``) that may be deleted without a new job.
-    read : file of the result that jobs which depend on it read, if that is not the record.
-    place : folder of the result below that of all results, without its fingerprint; by default that
-        of the record in the folder of the run.
-    log : its log, likewise; by default that of the kind and the run.
+    read : file of the result read by downstream jobs, if not the record.
+    place : folder of the result below the folder of all results, without its fingerprint; by
+        default named as the record, in the folder of the run.
+    log : its log, likewise; by default named by the kind and the run.
     rule : rule of the workflow, if its name is another.
     environment : conda environment of the rule, a file of ``envs``; required unless it is a stage
         of the study.

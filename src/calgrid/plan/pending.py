@@ -1,8 +1,7 @@
-"""Which results of a study must be made: those that are missing, or were made from other inputs
-than are there now.
+"""Pending results of a study: missing, or stale because their inputs have changed.
 
 Fingerprints, and so the names of records and folders, cover options, code and files of users.
-Records also list the content of the results above them, which another computation may change.
+Records also list the content of upstream results, which a rebuild may change.
 """
 
 import functools
@@ -23,8 +22,8 @@ SEVERAL = "there are records of several versions"
 
 
 class Must(NamedTuple):
-    """Reason why a result is made; whether an old version of it is on disk; and records upstream of
-    which an old version is rebuilt first.
+    """Reason to make a result; whether an old version is on disk; upstream records to rebuild
+    first.
     """
 
     why: str
@@ -33,16 +32,16 @@ class Must(NamedTuple):
 
 
 def pending(plan: Plan, forced: Collection[str] = ()) -> dict[str, Must]:
-    """Record of each result that must be made -> why.
+    """Record of each pending result -> reason.
 
-    Prepared data, and networks that the user may delete, are made again only for a result that
-    needs them. ``forced`` are records of results that the user wants to be made again.
+    Prepared data, and networks that the user may delete, are rebuilt only for a pending result
+    downstream. ``forced`` are records of results to rebuild by the user's wish.
     """
     keep = plan.study.config.keep_models
     jobs, read = [*plan.jobs, *plan.stages], _Reader()
     found: dict[str, Must] = {}
     known = -1
-    while known < len(found):  # what one result needs may be what others were made from
+    while known < len(found):  # a rebuilt input of one result may make others stale
         known = len(found)
         for job in jobs:
             above = [other for other in job.above if other.result in found]
@@ -59,15 +58,15 @@ def pending(plan: Plan, forced: Collection[str] = ()) -> dict[str, Must]:
 
 
 def _files(job: Job[Any], model: bool) -> list[str]:
-    """Files without which a result is missing."""
+    """Required files of a result."""
     models = [f"{job.folder}/{MODEL}"] if job.kind == "train" and model else []
     return [*job.files_of_result, *models]
 
 
 def _why(job: Job[Any], keep_models: bool, read: "_Reader") -> str:
-    """Why a result must be made by itself; empty if it is current."""
+    """Reason to make a result, apart from pending upstream results; empty if current."""
     if not all(map(read.is_there, _files(job, keep_models))):
-        return "" if job.kind == "data" else MISSING  # data may be those that nothing needs
+        return "" if job.kind == "data" else MISSING  # no pending result may need the data
     path = Path(job.result)
     if job.is_stage and len(list(path.parent.glob(f"{job.kind}-*.json"))) > 1:
         return SEVERAL
@@ -80,14 +79,14 @@ def _why(job: Job[Any], keep_models: bool, read: "_Reader") -> str:
     for folder in dict.fromkeys(other.folder for other in job.above):
         now = read.listing(folder, MADE_FROM.get(job.kind, ()))
         of_folder = recorded.get(os.path.relpath(folder, job.folder), {})
-        # a result that is gone may have been removed to save space
+        # a missing upstream result may have been removed to save space
         if now and not (of_folder and of_folder.items() <= now.items()):
             return OTHER_INPUTS
     return ""
 
 
 class _Reader:
-    """Looks for each file, and reads each record, once."""
+    """Memoises lookups of files and reads of records."""
 
     def __init__(self) -> None:
         self.is_there = functools.cache(lambda name: Path(name).exists())

@@ -1,7 +1,7 @@
 """All jobs of a study: specifications (:mod:`calgrid.storage.specs`), fingerprints, folders.
 
 A fingerprint covers the options, the code and the user's files that determine a result, and names
-its folder. Which jobs must run says :mod:`calgrid.plan.pending`.
+its folder. :mod:`calgrid.plan.pending` finds the jobs to run.
 """
 
 import functools
@@ -73,14 +73,14 @@ OF_THE_MACHINE = {"device", "keep_models"}
 
 @dataclass(frozen=True)
 class Job(Generic[specs.Spec]):
-    """A job that makes one folder, or a stage that makes files of the study.
+    """A job for one folder, or a stage for files of the study.
 
     Attributes
     ----------
     kind : a key of :data:`calgrid.plan.kinds.KINDS`.
     about : path of its run, or its data set or shift family, or the study.
-    folder : folder of its result, whose name ends in the start of the fingerprint; of a stage, that
-        of the study.
+    folder : folder of its result, whose name ends in the start of the fingerprint; of a stage, the
+        study's folder.
     log : its log, as the rules name it; '' of a stage.
     spec : specification, with its fingerprint; of a stage, nothing else.
     code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
@@ -103,7 +103,7 @@ class Job(Generic[specs.Spec]):
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of all that determines the result."""
+        """Fingerprint of everything that determines the result."""
         return self.spec["fingerprint"]
 
     @property
@@ -128,7 +128,7 @@ class Job(Generic[specs.Spec]):
 
     @property
     def files_of_result(self) -> list[str]:
-        """Record and further files that are missed if they are deleted."""
+        """Record and required files of the result."""
         return [f"{self.folder}/{name}" for name in (self.record, *KINDS[self.kind].files.values())]
 
 
@@ -212,7 +212,7 @@ class Plan:
     )
     @functools.cache
     def train(self, key: RunKey) -> Job[specs.TrainSpec]:
-        """Training of a run, which runs that only test differently share."""
+        """Training of a run, shared by runs that differ only in tests."""
         key = self.study.training[key]
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.jobs.published"]
@@ -275,8 +275,8 @@ class Plan:
         constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
-        # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
-        # with other shift families
+        # each file of logits has its own fingerprint: it can be reused from a prediction with other
+        # shift families
         files = {}
         trained = [TRAIN_SPLIT] if run.protocol.export_features == TRAIN_SPLIT else []
         for name in (*SPLITS, *trained, *shifts):
@@ -318,7 +318,7 @@ class Plan:
         return self._job("probe", key.path, wildcards, spec, modules, above=above)
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
-        """What predictions and probes of a run share."""
+        """Shared specification of predictions and probes of a run."""
         return {
             "key": _key(key),
             "checkpoints": list(self.study.trained[key].checkpoints),
@@ -502,9 +502,9 @@ class Plan:
         above: Iterable[Job[Any]] = (),
         reads: tuple[str, ...] = (),
     ) -> Job[specs.Spec]:
-        """Job of a data set or run, in the place and with the log that its rule names by the
-        wildcards. Sets the fingerprint of its specification: of the modules, and of ``content``, by
-        default the other keys and the fingerprints of the jobs above it.
+        """Job of a data set or run; the wildcards name its folder and log, as in its rule. Sets the
+        fingerprint of its specification: of the modules, and of ``content``, by default the other
+        keys and the upstream fingerprints.
         """
         declared, roots, above = KINDS[kind], tuple(sorted(set(modules))), tuple(above)
         content = dict(content or {**spec, "above": [job.fingerprint for job in above]})
@@ -570,7 +570,7 @@ class Plan:
         return cast(Manifest, {**content, "given": given, "fingerprint": digest})
 
     def _described(self, imported: Iterable[str]) -> dict[str, str]:
-        """Protocol -> what it does, in words; of ``imported`` logits that is not known."""
+        """Protocol -> description in words; unknown for ``imported`` logits."""
         said = {}
         for name in dict.fromkeys(key.protocol for key in self.study.trained):
             said[name] = described(self.study.protocols.get(name, "protocols"))
@@ -580,7 +580,7 @@ class Plan:
         return said
 
     def _warning(self, key: RunKey) -> str:
-        """What is said with all results of a run; usually empty."""
+        """Warning shown with all results of a run; usually empty."""
         datasets = self.study.datasets
         said = [datasets.facts(key.dataset).get("warning", "")]
         restricted = filter(datasets.has_some_classes, self.study.evaluations[key].families)
@@ -630,7 +630,7 @@ class Plan:
 
     @functools.cached_property
     def jobs(self) -> list[Job[Any]]:
-        """All jobs of data sets and runs; a job comes after those whose results it reads."""
+        """All jobs of data sets and runs, in topological order: upstream jobs first."""
         base = self.study.datasets.base
         prepared = sorted(self.study.prepared(), key=lambda each: bool(base(each[0])))
         jobs: list[Job[Any]] = [self.data(image_set, seed) for image_set, seed in prepared]
@@ -654,7 +654,7 @@ class Plan:
         return f"{self.study.folder}/{HIDDEN}/plan-{id}.json"
 
     def file(self) -> PlanFile:
-        """Content of the plan file, from which a job reads what it is to do and to read."""
+        """Content of the plan file, from which a job reads its specification and inputs."""
         inputs: dict[str, PlannedInputs] = {}
         for job in (*self.jobs, *self.stages):
             inputs[job.kind if job.is_stage else job.folder] = {
@@ -683,14 +683,14 @@ class Plan:
         }
 
     def _copy(self, code: str) -> str:
-        """The copy of plugins from which a job with this code imports; '' without plugins."""
+        """The copy of plugins for a job with this code; '' without plugins."""
         if not plugins.in_use():
             return ""
         name = copies.name_of(fingerprint.modules_of(code))
         return f"{self.study.folder.parent}/{PLUGINS}/{name}"
 
     def copy_plugins(self) -> None:
-        """Copy what jobs import from plugins; StateError if it was edited since it was planned."""
+        """Copy imported files of plugins; StateError if one was edited after planning."""
         for code in self._codes() if plugins.in_use() else ():
             copies.publish(Path(self._copy(code)), fingerprint.modules_of(code))
 
@@ -700,7 +700,7 @@ class Plan:
 
     @functools.cached_property
     def stages(self) -> list[Job[Any]]:
-        """All stages of the study; one comes after those whose files it reads."""
+        """All stages of the study, in topological order: upstream stages first."""
         return list(map(self.stage, STUDY_STAGES))
 
     # of at least ``resources.MANY_RUNS`` runs, an aggregation is large

@@ -67,7 +67,7 @@ class Resources:
         return lambda wildcards: self._need(job, wildcards).gpus
 
     def _need(self, job: str, wildcards: Any) -> Need:
-        """Need of all processes of a job: each of a training needs what that of one does."""
+        """Need of all processes of a job; each process of a training needs as much as one alone."""
         need = self._of_process(job, wildcards)
         count = self._study.trained[run_key(wildcards)].gpus if job == "train" else 1
         gpus = need.gpus * self._gpus

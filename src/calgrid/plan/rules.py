@@ -122,9 +122,9 @@ class Jobs:
     def ids(self, kind: Kind) -> str:
         """Regular expression of the ids of a kind's jobs.
 
-        Kinds may have folders of the same names (imports and ensembles those of predictions), so
-        that only ids tell them apart. The first of such kinds has all ids but those of the others:
-        a list of the ids of all predictions would slow down large grids.
+        Kinds may share names of folders (imports and ensembles have names of predictions), so that
+        only ids distinguish them. The first of such kinds has all ids except the others': a list of
+        the ids of all predictions would slow down large grids.
         """
         _, *listed = (name for name, each in KINDS.items() if each.place == kind.place)
         if kind.name in listed:
@@ -137,7 +137,7 @@ class Jobs:
         return {job.id: job for job in self.plan.jobs}
 
     def reads(self, wildcards: Any) -> list[str]:
-        """Files that a job takes, in the order in which it takes them."""
+        """Input files of a job, in the order of its arguments."""
         return list(self._jobs[wildcards.id].reads)
 
     @functools.cached_property
@@ -146,8 +146,8 @@ class Jobs:
         return {key: len(runs) - number for number, key in enumerate(runs)}
 
     def priority(self, wildcards: Any) -> int:
-        """Priority of the jobs of a run: seeds in ascending order, and each in the order of the
-        grids; of data, that before those of all runs.
+        """Priority of the jobs of a run: seeds ascending, each in the order of the grids; data come
+        before all runs.
         """
         if hasattr(wildcards, "image_set"):
             return len(self._priorities) + 1
@@ -159,7 +159,7 @@ class Jobs:
         return [name for job in runs for name in job.files_of_result]
 
     def prepared(self, _: Any) -> list[str]:
-        """Files of prepared data that are there, or that a result needs."""
+        """Files of prepared data that exist, or that a pending result needs."""
         files = []
         for job in self.plan.jobs:
             if job.kind == "data" and (Path(job.result).exists() or job.result in self._pending):
@@ -167,20 +167,20 @@ class Jobs:
         return files
 
     def models(self, all: bool = False) -> list[str]:
-        """Models that must be there, unless the user may delete them, or ``all`` models."""
+        """Required models: none if the user may delete them; with ``all``, every model."""
         trained = [job for job in self.plan.jobs if job.kind == "train"]
         keep = all or self.plan.study.config.keep_models
         return [f"{job.folder}/{MODEL}" for job in trained] if keep else []
 
     def _result_files(self) -> list[Path]:
-        """Files of all results that rules name, models among them."""
+        """Files of all results in the rules, including models."""
         files = [name for job in self.plan.jobs for name in job.files_of_result]
         return list(map(Path, [*files, *self.models(all=True)]))
 
     # files of the study ------------------------------------------------------------------------
 
     def record(self, name: str) -> str:
-        """Record of files of the study; its name says from what they were made."""
+        """Record of files of the study, named by a fingerprint of their inputs."""
         return self.plan.stage(name).result
 
     def aggregated_files(self) -> list[str]:
@@ -190,7 +190,7 @@ class Jobs:
     # what must run ------------------------------------------------------------------------------
 
     def compare_inputs(self, settings: Callable[[], Any]) -> None:
-        """Find out which results must be made, for :meth:`changed`.
+        """Find the pending results, for :meth:`changed`.
 
         ``settings`` returns Snakemake's options of the call, which it knows after this.
 
@@ -205,7 +205,7 @@ class Jobs:
 
     @functools.cached_property
     def _pending(self) -> Mapping[str, Must]:
-        """Records of results that must be made; none in the processes of jobs."""
+        """Records of pending results; none in the processes of jobs."""
         if self._settings is None:
             return {}
         settings = self._settings()
@@ -221,10 +221,10 @@ class Jobs:
         return pending(self.plan, forced) if forced else self._unforced
 
     def changed(self, kind: str) -> Callable[[Any], list[str]]:
-        """Input function of a rule: inputs that make Snakemake run a job that must run.
+        """Input function of a rule: inputs that make Snakemake run a pending job.
 
-        These are the records above it that are made again, and a file of this moment, because
-        records may have the times of a backup. What is missing, Snakemake knows.
+        These are the upstream records to be rebuilt, and a file with the current mtime, because
+        records may have the mtimes of a backup. Snakemake itself finds missing files.
         """
 
         def of_job(wildcards: Any) -> list[str]:
@@ -236,10 +236,10 @@ class Jobs:
 
     @functools.cached_property
     def _now(self) -> list[str]:
-        """A file of this moment; with Snakemake's own, because a dry run changes no results."""
+        """A file with the current mtime; Snakemake's own, because a dry run changes no results."""
         try:
             NOW.parent.mkdir(exist_ok=True)
-            # Snakemake compares the content of small files that it has seen before
+            # Snakemake compares the content of small known files
             NOW.write_text(str(time.time()))
         except OSError:  # the working folder of somebody else, where nothing can run
             return []

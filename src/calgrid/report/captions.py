@@ -132,7 +132,7 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
 
 
 def unconverged(data: StudyData) -> str:
-    """What the mark of calibrators whose fits did not all converge means, and their numbers."""
+    """Legend of the mark of calibrators with unconverged fits, and numbers of these fits."""
     cases = [f"`{name}` {few} of {all}" for name, (few, all) in data.unconverged.items()]
     return f"{UNCONVERGED} fits that stopped before they converged: {text.listed(cases)}."
 

@@ -1,4 +1,4 @@
-"""What moved in the table of calibrators when it was last replaced: the table before is kept."""
+"""Changes of the table of calibrators at its last replacement; the previous table is kept."""
 
 import csv
 import operator
@@ -21,8 +21,8 @@ def keep(study: Path) -> None:
 
 
 def changes(study: Path) -> list[str]:
-    """Recipes that are new, gone or moved since the table before, the largest difference first;
-    nothing if it was not replaced or is equal.
+    """New, missing and moved recipes since the previous table, the largest difference first; empty
+    if the table was not replaced or is equal.
     """
     if not (study / BEFORE).is_file() or not (study / TABLE).is_file():
         return []

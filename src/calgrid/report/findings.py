@@ -1,7 +1,7 @@
-"""What to use, what calibration makes better or worse, and other findings, in sentences; the report
-sets `names` in backticks as code.
+"""Recommendations, effects of calibration, and other findings, in sentences; the report sets
+`names` in backticks as code.
 
-Differences and their verdicts are those of the table of tests.
+Differences and their verdicts come from the table of tests.
 """
 
 import functools
@@ -59,7 +59,8 @@ WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
 def recommendation(data: StudyData, group: Group) -> list[str]:
-    """What to use in a group and why, and what calibration makes worse; nothing without a choice.
+    """Recommend a recipe for a group, and name metrics made worse by calibration; nothing without a
+    choice.
 
     The simplest recipe is recommended unless the one with the lowest NLL is significantly better.
     """
@@ -272,7 +273,7 @@ def _baseline(data: StudyData, group: Group) -> str:
 
 
 def _parts(data: StudyData, group: Group) -> str:
-    """Which methods gain only what one temperature would give, by the parts of the NLL."""
+    """Which methods gain no more than one temperature would, by the parts of the NLL."""
     rows = data.select(data.clean_tests, group)
     rows = rows[(rows["against"] == data.baseline) & rows["metric"].isin(PARTS.keys())]
     rows = rows[(rows[["calibrator", "against_calibrator"]] == UNCALIBRATED).all(axis=1)]
@@ -326,9 +327,8 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
 
 
 def _ranges(texts: Mapping[str, Sequence[str]], named: bool) -> str:
-    """Warnings (text -> runs), of which those that differ in numbers alone are one, with the range
-    of each number, and the runs if they are to be named: ``(4.40 to 13.00 % are at the bound: ce
-    seed 1 and ls seed 2)``.
+    """Merge warnings (text -> runs) that differ only in numbers, with the range of each number, and
+    the runs if to be named: ``(4.40 to 13.00 % are at the bound: ce seed 1 and ls seed 2)``.
     """
     alike: dict[str, list[str]] = {}
     for words in texts:

@@ -31,8 +31,8 @@ FILE = "index.json"
 
 
 class FigureEntry(TypedDict):
-    """A figure: the id of its kind, the part of the study that is shown, and whether it has
-    photographs, which keep their colours on a dark page. The report adds its content in base64.
+    """A figure: the id of its kind, its part of the study, and whether it has photographs, which
+    keep their colours on a dark page. The report adds its content in base64.
     """
 
     id: str

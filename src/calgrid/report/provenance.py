@@ -20,7 +20,7 @@ from calgrid.storage.manifest import of_any_place
 from calgrid.storage.records import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 
-#: stage -> what it made
+#: stage -> its results
 STAGES = {
     "train": "networks",
     "predict": "logits",

@@ -65,8 +65,8 @@ def _ranked(data: StudyData, group: Group, rows: pd.DataFrame) -> Recipes | None
 def ties(
     data: StudyData, group: Group, rows: pd.DataFrame, metrics: Sequence[str], within: str
 ) -> dict[str, set[Any]]:
-    """Metric -> index labels of the recipes that are not significantly worse than the best by the
-    metric that decides, the best among them if any was tested.
+    """Metric -> index labels of recipes not significantly worse than the best by the deciding
+    metric; the best is included if any was tested.
 
     ``rows`` are of :meth:`StudyData.test`; those with the same value in the column ``within`` are
     compared that keep its best accuracy. With one seed only calibrators of a method are compared,

@@ -1,6 +1,6 @@
-"""Selections of the rows of a study, each for several tables or figures: settings over which
-methods or calibrators are compared, data sets that differ in their validation rows, training
-histories and samples, results of probes, and runs that were retrained under masks.
+"""Selections of the rows of a study, shared by tables and figures: settings to compare methods or
+calibrators in, data sets with different validation rows, training histories and samples, results of
+probes, and runs retrained under masks.
 """
 
 import math

@@ -134,7 +134,7 @@ class StudyData:
 
     @functools.cached_property
     def unconverged(self) -> dict[str, tuple[int, int]]:
-        """Number of fits of a calibrator that did not converge, and of all in these settings."""
+        """Calibrator -> numbers of unconverged and of all fits in these settings."""
         counts: dict[str, tuple[int, int]] = {}
         for entry in self.fit_warnings:
             if entry.get("unconverged"):
@@ -273,7 +273,7 @@ class StudyData:
         return ", ".join(parts)
 
     def slug(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in file names: ``dataset_backbone``, and what else makes it unique."""
+        """Name of a group in file names: ``dataset_backbone``, and parts needed to be unique."""
         last = 3 if backbone else 2
         parts = [*group[1:last]]
         differ = differing([other for other in self.groups if other[1:last] == group[1:last]])
@@ -413,7 +413,7 @@ def calibrated(name: str) -> str:
 
 
 def among(names: Iterable[str], values: Iterable[Hashable]) -> list[str]:
-    """Those names that are among the values, in the order of the names."""
+    """Names contained in the values, in the order of the names."""
     present = set(values)
     return [name for name in names if name in present]
 
@@ -434,9 +434,7 @@ def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collecti
 
 
 def named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
-    """Add to the names of calibrators that were not fitted on val what they were fitted on: ``ts
-    (same_shift)``.
-    """
+    """Add the rows of the fit to names of calibrators not fitted on val: ``ts (same_shift)``."""
     if "fit_on" not in table:
         return table
     names = {}

@@ -239,8 +239,8 @@ NAMING = ("Method", "Against", "Calibrator")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark methods that see validation data during training with a dagger, calibrators of which a
-    fit did not converge with a double one, and both in the CSV with a column.
+    """Mark methods that see validation data during training with a dagger, calibrators with an
+    unconverged fit with a double one, and both in the CSV with a column.
 
     Adds to the caption what the daggers mean, and the warnings about data sets.
     """
@@ -317,8 +317,8 @@ def mean_cell(
     beside: str = "",
     signed: bool = False,
 ) -> Cell:
-    """Cell of ``factor`` times the mean of a number with its deviation over seeds, if it has one,
-    and what stands ``beside`` them; by default of a fraction in percent. NaN is a dash.
+    """Cell of ``factor`` times the mean of a number, by default a fraction in percent, with its
+    deviation over seeds, if any, and the text ``beside`` both. NaN is a dash.
     """
     mean, std = float(row[f"{name}_mean"]), float(row[f"{name}_std"])
     spread = "" if math.isnan(std) else f"± {text.decimal(factor * std, decimals)} "
@@ -360,7 +360,9 @@ def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
 
 
 def ranked(found: Section, rows: pd.DataFrame) -> Section:
-    """The section of rows of :func:`rank_rows`, those without a rank below a line that says why."""
+    """The section of rows of :func:`rank_rows`, with rows without a rank below a line of
+    explanation.
+    """
     kept = rows["keeps_accuracy"]
     if kept.all():
         return found
@@ -386,12 +388,12 @@ def metric_cell(
 
 
 def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
-    """Those of ``metrics`` that are in the wide rows."""
+    """The ``metrics`` present in the wide rows."""
     return [metric for metric in metrics if f"{metric}_mean" in rows]
 
 
 def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]:
-    """Index labels of the rows that show the best value of each metric, among the rows that keep
+    """Index labels of the rows with the best shown value of each metric, among rows that keep
     accuracy.
     """
     kept = rows[keeps_accuracy(rows)]

@@ -143,8 +143,8 @@ def is_square(metric: str) -> bool:
 
 
 def shown(metric: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Values in the unit that is shown: fractions in percent, their squares as the root in percent
-    with the sign of the value, which also a difference of squares has.
+    """Values in their shown unit: fractions in percent, their squares as the root in percent with
+    the sign of the value, as a difference of squares may be negative.
     """
     values = np.asarray(values, float)
     if is_square(metric):
@@ -217,7 +217,7 @@ def size(metric: str, value: float) -> str:
 
 
 def _two_digits(metric: str, number: float) -> int:
-    """Decimals with which a number has two significant digits, at most those of tables."""
+    """Decimals to show two significant digits of a number, at most the decimals of tables."""
     if not (number > 0 and math.isfinite(number)):
         return decimals(metric)
     return min(max(1 - math.floor(math.log10(number)), 0), decimals(metric))
@@ -257,7 +257,7 @@ def verdict(word: str, metric: str, detectable: float) -> str:
 
 
 def untested(metric: str, std_test: float) -> str:
-    """What a test of a metric needs, if its data lack it; else empty."""
+    """Missing requirement of a test of a metric; empty if its data suffice."""
     needs = find_metric(metric).needs
     lacks = any(needs) and math.isnan(std_test)
     return f"each test set needs at least {needs}" if lacks else ""
@@ -332,9 +332,7 @@ def markdown(words: str) -> str:
 
 
 def latex(words: str) -> str:
-    """Escape text for pdfLaTeX, in one line; a character that it does not know becomes its number:
-    ``U+4E2D``.
-    """
+    """Escape text for pdfLaTeX, in one line; unknown characters become numbers: ``U+4E2D``."""
     known = MINUS.sub("−", one_line(words)).translate(SPECIAL_LATEX)
     return UNKNOWN.sub(lambda letter: f"U+{ord(letter[0]):04X}", known)
 

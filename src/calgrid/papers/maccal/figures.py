@@ -52,8 +52,8 @@ ROOM = 0.06
 
 
 def method_means_rows(data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy means of the methods that all settings have or, without two of them, in the settings
-    with all methods.
+    """Tidy means of the methods in all settings; if fewer than two, of all methods in settings with
+    all.
     """
     rows = settings(data, "method", AVERAGED)
     parts = []
@@ -292,7 +292,7 @@ def draw_masked_inference(frame: FigureData) -> Figure:
 #: largest number of classes with distinct colours and a legend; more classes have colours from a
 #: hue circle
 NAMED = 10
-#: opacity of a point whose class is certain, and of one whose probabilities are equal
+#: opacity of a point with a certain class, and of a point with equal probabilities
 CERTAIN, UNCERTAIN = 0.9, 0.12
 
 

@@ -32,8 +32,8 @@ class Diagrams:
     kind: Kind
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
-        """Tidy means of what is compared in complete settings, for metrics with two of them or
-        more, if these can separate any two names.
+        """Tidy means of the compared names in complete settings, for metrics with two settings or
+        more, if enough to separate any two names.
         """
         rows = settings(data, self.kind, SHOWN)
         parts = []

@@ -133,8 +133,8 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
-    """Set limits that show all means, and intervals up to ``REACH``, the same for both errors;
-    these start at 0 on a linear axis.
+    """Set limits to show all means, and intervals up to ``REACH``; both errors share limits, which
+    start at 0 on a linear axis.
     """
     alike = ERRORS if metric in ERRORS else (metric,)
     means, low, high = map(

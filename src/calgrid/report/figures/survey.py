@@ -115,7 +115,7 @@ def name_networks(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _put(name: Annotation, number: int) -> Bbox:
-    """Put a name at one of its places, and return the box that it fills, in pixels."""
+    """Put a name at one of its places, and return its bounding box in pixels."""
     right, up, align = PLACES[number]
     name.set_position((right, up))
     name.set_horizontalalignment(align)

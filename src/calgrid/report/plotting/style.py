@@ -118,8 +118,8 @@ def _fitting(figure: Figure, handles: Sequence[Artist], columns: int) -> int:
 
 
 def colour(names: Sequence[str], name: str) -> Colour:
-    """Colour of a name by its place in ``names``, all of the study, so that it is the same in every
-    figure; repeats after 11, where :func:`line` and :func:`marker` differ.
+    """Colour of a name by its place in ``names``, all names of the study, so that all figures use
+    the same; repeats after 11, where :func:`line` and :func:`marker` differ.
     """
     return PALETTE[names.index(name) % len(PALETTE)]
 

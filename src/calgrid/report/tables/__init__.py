@@ -52,7 +52,7 @@ TABLES: tuple[Builder, ...] = (
 
 
 def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
-    """Tables that have rows, with methods that see validation data marked."""
+    """Tables with rows; methods that see validation data are marked."""
     for build in builders:
         table = build(data)
         if table is not None:
@@ -60,7 +60,7 @@ def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
 
 
 def write_tables(data: StudyData, out: Path, further: Iterable[Table] = ()) -> list[Path]:
-    """Write all tables that have rows, ``further`` ones behind them, and ``index.json``.
+    """Write all tables with rows, then ``further`` ones, and ``index.json``.
 
     Returns the paths of the files written, the index last.
 

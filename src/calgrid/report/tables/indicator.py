@@ -32,7 +32,7 @@ CAPTION = (
 
 
 def indicator(data: StudyData) -> Table | None:
-    """Diagnostics of the last epoch of the methods that have them."""
+    """Last-epoch diagnostics of the methods with an indicator."""
     columns: Columns = {
         "Method": lambda row: words(row["method"]),
         "Seeds": lambda row: whole(row["n_seeds"]),
