@@ -2,8 +2,9 @@
 
 ``import torch`` takes longer than many jobs of a small study. So one server runs beside Snakemake;
 ``python -m calgrid job ...`` sends it its arguments, environment and open files, passes signals
-on to the fork, and ends as the fork does. A job is what it is without the server, which is found by
-an environment variable: there is none on a cluster, where each job has a machine of its own.
+on to the fork, and ends as the fork does. Results of a job do not depend on the server. An
+environment variable leads to it, and is unset on a cluster, where each job has a machine of its
+own.
 """
 
 import contextlib

@@ -58,7 +58,7 @@ def processes(count: int) -> Iterator[Map]:
     one.
 
     Function, items and results are pickled between processes of this program. Results and
-    exceptions come in the order of the items. The processes end with this one, even if it is
+    exceptions come in the order of the items. Child processes end with the parent, even if it is
     killed.
     """
     if count == 1:

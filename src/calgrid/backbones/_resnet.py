@@ -173,10 +173,10 @@ class FourLevelResNet(Backbone):
     """An ImageNet residual network on the CIFAR stem, with PyTorch's default initialisation.
 
     The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map.
-    We use the mean at every size, so that the number of features is constant. With ``quarters`` it
-    is that of ``Net/resnet_tiny_imagenet.py`` for 64x64 images: 4x4 squares of the 8x8 map leave 2
-    x 2 values a channel, all of them features (its adaptive pooling is the same at that size), and
-    convolutions are drawn as He et al. propose.
+    We use the mean at every size, so that the number of features is constant. With ``quarters`` the
+    network is as in ``Net/resnet_tiny_imagenet.py`` for 64x64 images: 4x4 squares of the 8x8 map
+    leave 2 x 2 values a channel, all used as features (adaptive pooling there gives the same), and
+    convolutions are initialised as He et al. propose.
     """
 
     block: Block = Bottleneck

@@ -100,9 +100,9 @@ class ImageStatistics(nn.Module):
 def drop_features(backbone: Backbone, rate: float) -> None:
     """Put dropout before the head of a network, in training alone.
 
-    It is a hook, so that the head stays one linear layer with the same names of its tensors, and
-    features stay whole for losses that read them. In the code of MbLS it is a layer before the new
-    head. Draws from torch's global generator of the device, as layers of dropout do.
+    A hook keeps the head one linear layer with the same tensor names, and features whole for
+    losses. In the code of MbLS, dropout is a layer before the new head. Draws from torch's global
+    generator of the device, like dropout layers.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Arrays of logits and probabilities: their types, and functions that run with NumPy and PyTorch.
 
-The map of a calibrator is written once for both: fits and predictions give it NumPy arrays, its
-PyTorch module gives it tensors. The functions that both libraries name alike are those of
+The map of a calibrator is written once for both: fits and predictions pass NumPy arrays, its
+PyTorch module passes tensors. Functions with the same name in both libraries come from
 :func:`namespace`.
 """
 

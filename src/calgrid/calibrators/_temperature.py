@@ -128,9 +128,10 @@ def fit_temperature(logits: Array, labels: Labels, identity: float = 1.0) -> Tem
     """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], extended to ``identity``,
     which is convex, by bracketed Newton iterations.
 
-    Starts from beta = 1, on every ``N // 1000``-th sample, and goes on from there on all. A step
-    that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1 (all logits
-    equal, or all labels certain), it starts from ``identity``, and stays there if it is flat, too.
+    The search starts at beta = 1, on every ``N // 1000``-th sample, and continues on all. A step
+    out of the bracket is replaced by geometric bisection. If the loss is flat at 1 (all logits
+    equal, or all labels certain), the search starts at ``identity``, and stays there if the loss is
+    flat, too.
 
     Parameters
     ----------

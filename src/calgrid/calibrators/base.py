@@ -83,12 +83,12 @@ class Calibrator(ABC):
     """A map from logits to calibrated probabilities.
 
     A subclass stores each hyper-parameter in an attribute of the same name and overrides
-    :meth:`_fit` and :meth:`_transform`. These receive checked float64 arrays; the row maximum of
-    logits is subtracted, and with :attr:`scale_free` they are divided by the unit of the fit's
-    logits. Features and head are None unless registered in ``needs``, ``("logits", "features",
-    "head")``; with ``"training features"`` the features are distances to those. Arrays and numbers
-    that the fit stores in attributes are saved; a subclass that stores anything else overrides
-    :meth:`_state` and :meth:`_load_state`.
+    :meth:`_fit` and :meth:`_transform`. Both methods receive checked float64 arrays; the row
+    maximum of logits is subtracted, and with :attr:`scale_free` logits are divided by the unit of
+    the fit's logits. Features and head are None unless registered in ``needs``, ``("logits",
+    "features", "head")``; with ``"training features"`` the features are distances to the training
+    features. Arrays and numbers that the fit stores in attributes are saved; a subclass that stores
+    anything else overrides :meth:`_state` and :meth:`_load_state`.
 
     Attributes
     ----------
@@ -357,10 +357,10 @@ class Calibrator(ABC):
         """Return the fitted map as a :class:`torch.nn.Module`, logits (or probabilities, as of the
         fit) ``(N, K)`` to probabilities ``(N, K)``.
 
-        It runs :meth:`_transform` with tensors. It can be traced, exported and compiled, runs on
-        its device, and has the numbers of the fit as float64 buffers; its output is that of
-        :meth:`predict_proba` within 1e-6, but where rounding puts a score of the fit on the other
-        side of a step. Another number of classes is an error; rows that :meth:`predict_proba`
+        The module runs :meth:`_transform` with tensors. It can be traced, exported and compiled,
+        runs on its device, and has the numbers of the fit as float64 buffers; its output equals
+        :meth:`predict_proba` within 1e-6, except where rounding puts a score of the fit on the
+        other side of a step. Another number of classes is an error; rows that :meth:`predict_proba`
         refuses are NaN.
 
         Raises

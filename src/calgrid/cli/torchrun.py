@@ -17,8 +17,8 @@ from calgrid.forkserver import ADDRESS
 def start(processes: int, threads: int) -> None:
     """Run this command in several processes with ``threads`` each, and wait for all.
 
-    Stop signals are passed on to them. If they fail this process ends with the exit code of the
-    first that did, which has said why; StateError: it was killed.
+    Stop signals are passed on to the child processes. If some fail, this process ends with the exit
+    code of the first, which has printed the reason; StateError: it was killed.
     """
     os.environ.pop(ADDRESS, None)  # they are no forks of one process: each starts CUDA for itself
     logging.disable()  # of torchrun, which would write after the reason of a failure

@@ -1,7 +1,7 @@
 """Fingerprints: hashes of all that a result depends on.
 
-Snakemake does not detect edits of an imported package, so a job is known by its resolved options
-and by the source of all modules that it uses. What counts is what code does, not where it is: names
+Snakemake does not detect edits of an imported package, so the key of a job is a hash of its
+resolved options and of the source of all modules it uses. Only behaviour counts, not place: names
 of modules, comments, docstrings, formatting, unused imports and modules that cannot change results
 do not count.
 """

@@ -79,7 +79,7 @@ def use(folders: Iterable[str | Path], where: str = "plugins", *, isolate: bool 
     Parameters
     ----------
     where : name of the folders in messages.
-    isolate : import them, as jobs do, from a folder that has what fingerprints cover alone.
+    isolate : import plugins, as jobs do, from a copy of the files covered by fingerprints.
 
     Raises
     ------

@@ -257,8 +257,8 @@ def parameters_of(component: type) -> dict[str, inspect.Parameter]:
     """Hyper-parameters of a class: its annotated attributes with a default, unless their names
     begin with ``_`` or they are a ``ClassVar``, or the keyword-only parameters of its constructor.
 
-    ``**`` of a constructor adds those of the base. A class without a constructor has those of its
-    base, and attributes only below a base whose constructor has ``**``.
+    ``**`` of a constructor adds parameters of the base. A class without a constructor has the
+    parameters of its base, and attributes count only below a base whose constructor has ``**``.
     """
     parameters: dict[str, inspect.Parameter] = {}
     fields: dict[str, inspect.Parameter] = {}

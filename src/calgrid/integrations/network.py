@@ -27,9 +27,9 @@ BLOCK = 256
 class TrainedNetwork(nn.Module):
     """The network of a run with its normalisation: images to the logits that the study has.
 
-    Images have the size of those of the data set; :meth:`read` and :meth:`predict` take files of
-    pictures, scaled and cropped as those of the study. The module is in evaluation mode, normalises
-    as in training, computes one view of each image in float32, and can be joined to a calibrator by
+    Images have the size of the data set's; :meth:`read` and :meth:`predict` take image files,
+    scaled and cropped as in the study. The module is in evaluation mode, normalises as in training,
+    computes one view of each image in float32, and can be joined to a calibrator by
     :class:`~calgrid.integrations.torch.CalibratedModule`. The noise of ``vtst`` is that of the
     first images of a split.
 

@@ -124,7 +124,7 @@ class Result:
     Attributes
     ----------
     checkpoint, calibrator, seed, family : indices into the specification.
-    drawn : whether it was fitted on drawn rows; then ``seed`` is that of the draw.
+    drawn : whether the calibrator was fitted on drawn rows; ``seed`` is then the seed of the draw.
     group : row group of the shift family.
     rows : file of the job, ``metrics.parquet``, -> rows of it.
     fits : cost of the fit on val, if this chunk reports it.

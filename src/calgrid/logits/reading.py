@@ -87,9 +87,9 @@ def read_any(
     Raises
     ------
     DataError : the file is missing or damaged, its numbers are not of the kind (also logits
-        that are probabilities in every row), rows have no label, an index is repeated, the file
-        of the labels has other indices, or with ``exact``, columns have the beginning of those of
-        the classes and no class, or a file has these in another order.
+        that are probabilities in every row), rows have no label, an index is repeated, the file of
+        the labels has other indices, or with ``exact``, a column has the prefix of the classes and
+        names none, or classes are in another order.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
@@ -502,7 +502,7 @@ def from_arrays(
     arrays : further arrays, of which those in ``EXTRAS`` are kept.
     values : logits or probabilities ``(N, K)``, or with ``binary`` ``(N,)``. labels : ``(N,)``.
     path : file, for messages.
-    Other parameters and errors are those of :func:`read_any`.
+    Other parameters and errors: see :func:`read_any`.
     """
     _float32(values, kind, path)  # raises DataError if they are not numbers
     _check_width(values, labels, kind, path, binary)

@@ -1,6 +1,5 @@
 """Metrics of many resamples at once: each estimator maps weights to one value per resample. Also
-calibration errors that chance gives a calibrated model, and changes of scores by errors that were
-not seen.
+calibration errors of a calibrated model by chance, and changes of scores by unseen errors.
 
 A resample is a row of weights: how often each sample was drawn. Sums over resamples are matrix
 products, and samples are sorted and binned only once.

@@ -67,9 +67,9 @@ two networks without an error that a few errors would turn. With E errors in the
 - E / 50 each, and nothing from 50 on.
 
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
-bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
-``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
-programme per resample and ``further`` metrics a function call: they use only the first 200
+bias may be below 0, and then its interval contains both the estimate and 0. Intervals of ``o_ece``
+and ``u_ece``, which add up to ``ece``, end no higher than the one of ``ece``. ``smce`` needs a
+linear programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. An
 interval and a verdict need the counts of ``Metric.needs``: with few errors the upper end of a
 calibration error is too low (of overconfident models with one to two errors 20 to 53 % end below

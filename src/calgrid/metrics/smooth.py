@@ -51,8 +51,8 @@ def _increasing(values: Floats, weights: Floats) -> Floats:
     """Non-decreasing rows that minimise ``sum_j weights_j |values_j - row_j|``, (R, J), of values
     (R, J) and weights (J,).
 
-    Every entry is a value of its row. Each pass halves the ranks that are possible for it: of
-    neighbours that have the same ones, those up to the best place take the lower half.
+    Every entry is a value of its row. Each pass halves its possible ranks: of neighbours with the
+    same ranks, entries up to the best place take the lower half.
 
     Source: Stout, Isotonic regression via partitioning, Algorithmica 2013.
     """

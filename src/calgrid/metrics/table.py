@@ -85,8 +85,8 @@ class Metric:
         ``function(probs, distribution, n_bins)`` of a soft metric, with the true class
         probabilities of each image.
     summary, source : description, and paper or convention.
-    lower_is_better : None for what does not rank models: a reference value, or a bound that may be
-        closer for one model than for another.
+    lower_is_better : None for a metric that does not rank models: a reference value, or a bound
+        that may be closer for one model than for another.
     kind : ``labelled``, ``soft``, ``ood`` (by a score of probabilities, which calibrators change)
         or ``ood_network`` (by a score of logits or features, once a network).
     unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown as its
@@ -96,7 +96,7 @@ class Metric:
         ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
-    needs : what a set must have at least for an interval, and so for a verdict.
+    needs : least counts of a set for an interval, and so for a verdict.
     reaches_up : whether the upper end is at least as far from the value as the lower one: of
         maxima of many sums, and of an error whose few bins hide gaps.
     costly : whether studies compute it on the clean test split alone.

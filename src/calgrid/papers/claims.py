@@ -1,13 +1,12 @@
 """Claims of papers, checked on the runs of a study: tests of cells by the rule of
 :mod:`calgrid.statistics.verdicts`, verdicts, and the number of seeds needed for a verdict.
 
-The seeds of a claim about training are those of training. Claims about calibrators of one network
-are about these networks, and their seeds are those of the calibrator, which are not paired: the
-variance of a difference is ``s_a^2 / n_a + s_b^2 / n_b``, 0 for one seed. If each of these seeds
-draws a new split into fitted and scored samples (``fit_on`` = ``same_shift`` or
-``redrawn``), the variance of J
-differences over samples is ``s^2 n_scored / n_fit`` with J - 1 degrees of freedom, the corrected
-resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003).
+Claims about training use the seeds of training. Claims about calibrators of one network hold for
+these networks, with seeds of the calibrator, which are not paired: the variance of a difference is
+``s_a^2 / n_a + s_b^2 / n_b``, 0 for one seed. If each of these seeds draws a new split into fitted
+and scored samples (``fit_on`` = ``same_shift`` or ``redrawn``), the variance of J differences over
+samples is ``s^2 n_scored / n_fit`` with J - 1 degrees of freedom, the corrected resampled t-test of
+Nadeau and Bengio (Machine Learning 52, 2003).
 """
 
 import functools

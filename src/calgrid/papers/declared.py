@@ -76,7 +76,7 @@ class PaperTable:
     where : coordinates of all cells.
     row_names : coordinates that name the rows; by default all that the rows have.
     means : cells that are means over other cells, all of which must exist, or have another name
-        here. An entry that matches one of these, but not the mean, applies to that one.
+        here. An entry that matches one of the other cells, but not the mean, applies to this cell.
     ranks : metric of a rank -> the ranked metric: the rank among the rows, averaged over the
         columns; ties share the smaller rank.
     spread : of which seeds; calibrator_seeds if a paper fits calibrators several times to one
@@ -229,7 +229,7 @@ class PrintedFigure:
     number, shows : number in the paper with its part (2b), and the content, paraphrased.
     figure : the corresponding figure of ours; if there is none, the note explains why.
     dataset, backbone : of its runs.
-    method, calibrator, shift : that it needs.
+    method, calibrator, shift : required ones.
     needs : data that it needs in addition to logits and histories, for the message if they are
         missing.
     note : differences between ours and the printed figure.

@@ -86,8 +86,8 @@ class Job(Generic[specs.Spec]):
     code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
     files : path -> SHA-256 of each file or folder of the user that it reads.
     module : module whose ``run`` makes it.
-    above : jobs whose results it reads.
-    reads : files of these results, or an import's files of the user, as the job takes them.
+    above : jobs directly upstream.
+    reads : files of upstream results, or the user's files of an import, in the order of the job.
     """
 
     kind: str

@@ -1,8 +1,8 @@
 """Memory, time limits, threads and GPUs of the jobs: constants by kind of job and size of the data.
 
 The n-th attempt at a job gets n times the memory and time, so that the second corrects a constant
-that was too low by a factor of two; a training gets no more time, because it continues from its
-resume state. ``set-resources`` in a Snakemake profile overrides the constants.
+too low by a factor of two; a training gets no more time, because it continues from its resume
+state. ``set-resources`` in a Snakemake profile overrides the constants.
 """
 
 import functools

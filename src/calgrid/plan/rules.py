@@ -91,9 +91,9 @@ class Jobs:
     def export_environment(self) -> None:
         """Set the environment variables of all jobs, here and on a cluster.
 
-        Jobs run the code of this checkout, if it is one, in the environment that Snakemake was
-        started from (an active conda environment of a rule comes first in PATH). The device is an
-        environment variable because it does not change what a result is.
+        Jobs run the code of this folder, if it is a checkout, in the environment of Snakemake (an
+        active conda environment of a rule comes first in PATH). The device is an environment
+        variable because results do not depend on it.
         """
         paths = {"PYTHONPATH": self.home / "src", "PATH": Path(sys.executable).parent}
         for variable, folder in paths.items():
@@ -192,7 +192,7 @@ class Jobs:
     def compare_inputs(self, settings: Callable[[], Any]) -> None:
         """Find the pending results, for :meth:`changed`.
 
-        ``settings`` returns Snakemake's options of the call, which it knows after this.
+        ``settings`` returns Snakemake's options of the call, which are known only later.
 
         Raises
         ------

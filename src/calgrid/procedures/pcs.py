@@ -76,11 +76,12 @@ class PredecessorCombinations(Procedure):
     stem; one epoch of tuning; the hundred random combinations of its warm-up; validation NLL as
     their measure.
 
-    Replaced: there the hundred train a predictor of this measure, and 350 more combinations (in its
-    README) follow its gradient with respect to the choice of predecessors, with Gumbel noise. Here
-    the search ends with the hundred. It has no second optimiser with constants of its own, and
-    costs 100 epochs and not 450. We have not measured what the predictor would add. There the user
-    reads the result in the log and tunes it again; here it is the combination as it was tuned.
+    Replaced: in the official code the hundred train a predictor of this measure, and 350 more
+    combinations (in its README) follow the predictor's gradient with respect to the choice of
+    predecessors, with Gumbel noise. Here the search ends with the hundred. It has no second
+    optimiser with constants of its own, and costs 100 epochs and not 450. We have not measured what
+    the predictor would add. There the user reads the result in the log and tunes it again; here it
+    is the combination as it was tuned.
 
     Other differences: there each epoch is a predecessor, or 50 evenly spaced ones; our eleven take
     less disk. Tuning has the weight decay of the protocol (there 1e-4, after 5e-4 in training), and

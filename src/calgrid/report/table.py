@@ -425,7 +425,7 @@ def metric_section(
 
     Parameters
     ----------
-    metrics : those that the rows lack are left out.
+    metrics : metrics missing in the rows are left out.
     lead : heading -> cell of the columns before the metrics.
     within : rows are compared only with rows that have the same value in this column; None compares
         all rows.

@@ -2,9 +2,9 @@
 :mod:`calgrid.statistics.verdicts`.
 
 A p-value depends on its pair and on the study, not on the other tests. The prior variance over
-seeds of two methods is that of the differences to the baseline with the same calibrator; of two
-calibrators with each other's methods the mean of both priors. Calibrators of the same networks have
-none: those that are nearly equal are not independent.
+seeds of two methods comes from the differences to the baseline with the same calibrator; for two
+calibrators with each other's methods it is the mean of both priors. Calibrators of the same
+networks have no prior: nearly equal ones are not independent.
 
 Each pair is in one family, the first of: questions of the study; against the baseline; calibrators
 against none; the best against the others; without questions, each two of a few methods.
@@ -178,7 +178,7 @@ def tests_of_pairs(
         Of a pair that is there twice the first row counts, in any direction.
     baseline : method whose differences to the others give the prior variance.
     level : nominal coverage of the intervals, in (0, 1).
-    priors : those of the study, see :func:`study_priors`; by default of ``found``.
+    priors : of the study, see :func:`study_priors`; by default of ``found``.
 
     Returns
     -------
@@ -186,7 +186,7 @@ def tests_of_pairs(
     against, against_calibrator : the other side;
     family : within which Holm's correction applies, at the same place and metric;
     n_seeds : number of common seeds;
-    difference : mean over them of the number minus that of the other side;
+    difference : mean over common seeds of the number minus the other side's;
     std_seed : standard deviation of the difference over seeds (ddof 1);
     std_test : standard deviation of the mean difference over test samples; NaN without resamples;
     prior : variance over seeds towards which ``std_seed`` squared is moderated; NaN: it is not;

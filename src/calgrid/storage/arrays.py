@@ -40,8 +40,8 @@ def read_arrays(
 
     Raises
     ------
-    StateError : the file is damaged (not one bit may have changed); the message names ``what`` it
-        is, and how to ``mend`` it.
+    StateError : the file is damaged (not one bit may have changed); the message has its name
+        ``what`` and the fix ``mend``.
     """
     try:
         with safe_open(path, framework=framework) as stream:

@@ -2,8 +2,8 @@
 
 Snakemake's own lock is not enough: after a ``kill -9`` it blocks the next call although no process
 runs, and does not protect against orphaned children. Our lock stores its owner (host, pid, start of
-the process, SLURM job), which refreshes it by a heartbeat: the lock of a dead owner is taken over,
-that of a live owner never is.
+the process, SLURM job), which refreshes the lock by a heartbeat: only a dead owner's lock is taken
+over.
 """
 
 import contextlib

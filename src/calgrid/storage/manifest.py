@@ -67,10 +67,9 @@ class ManifestPaper(TypedDict):
 class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
-    ``configuration`` has the keys of :mod:`calgrid.study.model` that have a value,
-    ``given`` those that the configuration of the study names, as its reader takes them.
-    ``published`` lists files of numbers, ``published_sha256`` their content.
-    ``protocols`` maps protocols to descriptions of what they do (see
+    ``configuration`` has the keys of :mod:`calgrid.study.model` with a value, ``given`` the keys
+    named in the configuration of the study, after validation. ``published`` lists files of numbers,
+    ``published_sha256`` their content. ``protocols`` maps protocols to descriptions (see
     :func:`calgrid.study.protocols.described`), ``lines`` to their shared tables.
     """
 

@@ -4,8 +4,8 @@ A job works in ``<folder>.partial``, with its resume state, which survives a kil
 written last and lists the SHA-256 of all files and of all inputs; then the folder is renamed to
 ``<folder>``. The name of a folder contains a fingerprint of the options, the code and the files of
 users. A folder with a record of the same inputs is never changed: another process that wants the
-same result takes it. A job compares what it reads with its plan, and with what it has read, before
-and after, so that no result is made from other content than its name says.
+same result reuses it. A job compares its inputs with the plan, and upstream results with their
+content as read, before and after, so that the name of a result always matches its inputs.
 
 The files of a study (metrics, tables, figures, report) have names without fingerprints and are
 replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
@@ -46,7 +46,7 @@ from calgrid.storage.sources import source_digest
 FORCED = "CALGRID_FORCED"
 #: seconds; longer computations are cached in the working folder, for a killed job to resume from
 KEPT_SECONDS = 1.0
-#: what the resume state in a working folder was made from
+#: inputs of the resume state in a working folder
 INPUTS_FILE = "inputs.json"
 
 Produce = Callable[[Path], Facts]
@@ -60,12 +60,12 @@ class Call:
     ----------
     spec : specification (:mod:`calgrid.storage.specs`); of a stage, the manifest of the study.
     out : folder of the result; of a stage, its record.
-    reads : files of results above it, and of an import those of the user.
+    reads : files of upstream results; of an import, the user's files.
     files : files and folders of users, as planned: path -> SHA-256.
     code : modules and data files of plugins, as planned: name -> digest.
     sources : digests of the bytes of these files.
     root : folder of the user's data, below which records name ``files``; '' of a stage.
-    plugins : copy of plugins, whose name says what it holds; '' without one.
+    plugins : copy of plugins, named by a digest of its content; '' without one.
     module : module that makes the result.
     """
 
@@ -174,7 +174,7 @@ def make_result(
     outputs : paths below the folder that ``produce`` must write.
     produce : called with the working folder, which may have resume state of an interrupted call
         from the same inputs. Returns the content of the record.
-    results : what ``produce`` reads of results above the job: it is compared with what is there,
+    results : SHA-256 of the upstream files that ``produce`` reads, compared with the files on disk,
         and the other inputs of the call with the plan, before and after.
     optional : further paths that ``produce`` may write.
 

@@ -5,8 +5,8 @@
 ``results/{study}``.
 
 A record is a JSON file with inputs and results of a job, and the SHA-256 of its files. It contains
-a checksum of itself. Readers of a file verify it with :meth:`Record.verified`. It also lists the
-content of the results above its own: planning compares these with the records that are there then
+its own checksum. Readers verify a listed file with :meth:`Record.verified`. A record also lists the
+content of upstream results: planning compares it with the current records
 (:mod:`calgrid.plan.pending`).
 """
 

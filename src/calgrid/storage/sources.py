@@ -32,10 +32,10 @@ Statuses = Sequence[tuple[str, os.stat_result]]
 def source_digest(data_root: str | Path | None, name: str) -> str:
     """Return the SHA-256 of a file, or of a folder: of the names and digests of all files below it.
 
-    Its own name, place and times do not count, so that a copied source is the same. ``name`` is a
-    path below ``data_root``, or below the working directory if that is None. The digest of what is
-    large is kept in the user's cache folder (``XDG_CACHE_HOME``), and used until the size, a time
-    or the inode of a file changes.
+    The source's own name, place and times do not count, so that a copy has the same digest.
+    ``name`` is a path below ``data_root``, or below the working directory if None. Digests of large
+    sources are cached in the user's cache folder (``XDG_CACHE_HOME``) until the size, a time or the
+    inode of a file changes.
 
     Raises
     ------
@@ -154,8 +154,8 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
     files and folders.
 
     Links to files and folders are followed, as data sets are often linked together. A link to a
-    folder that is being read already, or to one that holds such a folder, would never end or count
-    pictures twice: it is refused.
+    folder being read, or to a parent of one, would never end or count pictures twice, and is
+    refused.
 
     Raises
     ------

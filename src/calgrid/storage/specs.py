@@ -203,11 +203,11 @@ class LabelCounts(TypedDict):
 class CalibrateSpec(JobSpec):
     """Calibration and scoring of a run.
 
-    ``families`` are the scored shift families, ``some_classes`` those of them on which only the
-    logits of the classes that occur count, ``ood_groups`` those that are ``near`` and ``far``;
-    ``fit_on`` lists the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds
-    of the rows of the latter two; ``statistics`` has the keys of
-    ``calgrid.study.model.Statistics`` that affect scores.
+    ``families`` are the scored shift families, ``some_classes`` the families scored only on the
+    logits of their own classes, ``ood_groups`` the ``near`` and ``far`` families; ``fit_on`` lists
+    the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the
+    latter two; ``statistics`` has the keys of ``calgrid.study.model.Statistics`` that affect
+    scores.
     """
 
     key: Key

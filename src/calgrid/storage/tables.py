@@ -169,8 +169,7 @@ def read_rows(
 
     Parameters
     ----------
-    where : values that columns must have: one of those listed. columns : to return, in this order;
-        all by default.
+    where : column -> allowed values. columns : to return, in this order; all by default.
     distinct : return equal rows once, in the order in which they first appear.
 
     Raises

@@ -4,7 +4,7 @@ Snakemake.
 Each module builds on those before it: ``yaml_files``, ``model`` (all keys with types, defaults and
 meanings), ``datasets``, ``protocols``, ``runs`` (methods, calibrators, probes, and runs of them),
 ``checks`` (combinations of options), ``external`` (logits made elsewhere), ``study`` (grids to
-runs), ``slow_checks`` (what needs files, plugins or networks). Further modules:
+runs), ``slow_checks`` (checks of files, plugins and networks). Further modules:
 ``focal_calibration`` (published checkpoints), ``papers`` (their folders), ``home`` (the folder of
 rules and protocols).
 

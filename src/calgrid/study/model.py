@@ -161,9 +161,9 @@ class CalArena(Shown):
 class Bank(Evaluated):
     """Runs of a packed study, which keep their protocol, data set, backbone, method and seed.
 
-    They are compared with the runs of this study that have the same protocol, data set and
-    backbone, and must have the same validation and test images as these. All runs of the bank are
-    taken, or those that the keys ``methods``, ``datasets``, ``backbones`` and ``seeds`` name.
+    Runs of a bank are compared with the runs of this study of the same protocol, data set and
+    backbone, and must have the same validation and test images. By default all runs of the bank are
+    used; the keys ``methods``, ``datasets``, ``backbones`` and ``seeds`` select a subset.
     """
 
     base: Literal["bank"] = Field(

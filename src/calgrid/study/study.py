@@ -52,14 +52,14 @@ class Study:
 
     Attributes
     ----------
-    config : all options; ``model_fields_set`` of a part has the keys that were given.
-    folder : folder of its results, in that of all results.
+    config : all options; ``model_fields_set`` of a part has the given keys.
+    folder : folder of its results, within the folder of all results.
     data_root : folder from which the configuration names files of data.
     runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that
         no grid names; the order is stable.
-    evaluations : evaluations of the runs that the configuration names.
-    training : trained run -> the run whose network it tests: itself, or that of a protocol that
-        only tests differently.
+    evaluations : evaluations of the runs named in the configuration.
+    training : trained run -> the run that trains its network: itself, or a run of a protocol that
+        differs only in tests.
     """
 
     def __init__(self, config: Options, home: Path) -> None:

@@ -83,10 +83,9 @@ class HostWatch(TorchDispatchMode):
 class GraphedStep:
     """A training step, as a CUDA graph for batches of one size.
 
-    Batches of other sizes, as the last one of an epoch, are computed without, and so are the first
-    steps. In these the step is watched: one that needs the host, or changes numbers of loss or
-    procedure in Python, is computed without a graph for good. Within an epoch the tensors that a
-    step reads and changes stay where they are.
+    Batches of other sizes, as the last one of an epoch, and the first steps run without a graph.
+    The first steps are watched: a step that needs the host, or changes numbers of loss or procedure
+    in Python, never becomes a graph. Within an epoch the tensors of a step keep their addresses.
 
     Parameters
     ----------

@@ -2,9 +2,9 @@
 
 Every process draws the same batches and the same augmentation from the seed of the run, and sends
 its part of a batch through the body of the network. The features of all parts are then gathered, so
-that each process has the head's logits, the loss and its terms of the whole batch, as one process
-would have. Results of several processes differ from those of one by rounding, and by the masks of
-dropout within the body. Processes that :mod:`torch.distributed` has started; the first one writes.
+that each process has the head's logits, the loss and its terms of the whole batch, like a single
+process. Results differ from a single process's by rounding, and by the masks of dropout within the
+body. Processes are started by :mod:`torch.distributed`; the first one writes.
 """
 
 import contextlib

@@ -32,7 +32,7 @@ class Training:
     seed : seed of the run, from which all random numbers derive by name.
     epochs : epochs of this stage.
     augmented : whether the protocol augments the training images.
-    folder : of the resume state; what else is written there also lasts until the run is complete.
+    folder : of the resume state; other files written there also last until the run is complete.
     """
 
     seed: int

@@ -121,8 +121,8 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
 
 
 def _answer(rows: pd.DataFrame) -> str:
-    """Verdicts of all metrics that have their own in one phrase: differences with their intervals
-    first, then ties with the difference that is detectable.
+    """Verdicts of all self-deciding metrics in one phrase: differences with their intervals first,
+    then ties with their detectable difference.
     """
     rows = rows[rows["metric"] == rows["decided_by"]]
     if (rows["verdict"] == NO_VERDICT).all():
@@ -236,8 +236,8 @@ def each_two(data: StudyData) -> Table | None:
 
 
 def _difference(rows: pd.DataFrame, beside: Callable[[pd.Series], str]) -> Cell:
-    """Cell of the difference of one pair and metric, in bold if it has its own verdict, with what
-    stands beside it.
+    """Cell of the difference of one pair and metric, in bold if it has its own verdict, followed by
+    the text ``beside``.
     """
     if rows.empty:
         return Cell(text.NOTHING)
