@@ -9,7 +9,7 @@ NEUTRAL = True
 
 #: shortest beginning of an identifier, or of a given name, that suggests the other
 FEWEST_LETTERS = 3
-#: most identifiers that an error lists; of more it names the closest
+#: most identifiers listed in an error; of more, only the closest
 MOST_LISTED, CLOSEST = 30, 3
 
 
@@ -48,7 +48,7 @@ def row_at(number: int) -> str:
 
 
 def visible_lines(text: object) -> str:
-    """Return text of several lines as :func:`visible` shows each of them."""
+    """Return text of several lines, each passed through :func:`visible`."""
     return "\n".join(visible(line) for line in str(text).split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
+"""Interface of all backbones: ordered stages, a pool, penultimate features and a linear head."""
 
 import functools
 from collections.abc import Iterable, Mapping

@@ -24,7 +24,7 @@ Linear = Callable[[Array], Array]
 Blocks = Callable[[Array], Callable[[Mask], Linear]]
 #: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 1000
-#: gradient component at which a fit ends, and multiple above which it has not converged
+#: gradient component at which a fit ends, and multiple above which the fit has not converged
 GRADIENT_TOLERANCE, LOOSE = 1e-7, 10.0
 #: with fewer rows a class some classes are often separable from the others: a small penalty on the
 #: distance from the start makes the minimum of the loss unique, at which the fit then ends

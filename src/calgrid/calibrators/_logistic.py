@@ -119,7 +119,9 @@ def _loss(
 
 
 def _hessian(design: Array, probability: Array, penalty: Array) -> tuple[Array, Array]:
-    """Return the Hessian of the mean NLL, and that of the loss with a slightly larger diagonal."""
+    """Return the Hessian of the mean NLL, and the Hessian of the loss with a slightly larger
+    diagonal.
+    """
     weight = probability * (1.0 - probability) / len(design)
     of_data = (design * weight[:, None]).T @ design
     hessian = of_data + 2.0 * penalty

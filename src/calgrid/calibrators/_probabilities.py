@@ -28,7 +28,7 @@ History = dict[str, Any]
 ROW_SUM_TOLERANCE = 1e-2
 PROBABILITY_TOLERANCE = 1e-3
 #: relative distance of sums of rows from 1 or 100 below which values may be rounded probabilities,
-#: if there are this many rows: logits of a few images sum to it by chance
+#: with this many rows: logits of a few images sum to 1 or 100 by chance
 ROUNDED_SUM_TOLERANCE = 0.1
 FEWEST_ROUNDED = 10
 #: below this the probabilities of the other classes do not determine how the rest is shared
@@ -321,8 +321,8 @@ def within_unit(values: NDArray[Any]) -> bool:
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:
-    """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise``
-    ``(N, K)``.
+    """Divide rows of values ``(N, K)`` by their sums; rows of zeros are replaced by rows of
+    ``otherwise`` ``(N, K)``.
     """
     xp, total = namespace(values), totals(values)
     return xp.where(total <= 0.0, otherwise, values / xp.where(total > 0.0, total, 1.0))

@@ -157,7 +157,7 @@ class TemperatureNetwork(SoftmaxCalibrator):
 
     def temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` if D is 1; inf gets
-        that of the mean.
+        the mean's temperature.
 
         Inputs and temperatures are those of the logits as given to :meth:`predict_proba`.
         """

@@ -122,7 +122,8 @@ def _given_names(values: Any, names: Sequence[str | int] | None) -> list[Any] | 
 def check_names(
     values: Any, names: Sequence[str | int] | None, shape: tuple[int, ...]
 ) -> tuple[str, ...] | None:
-    """Return names of classes, or those of the columns of a data frame, as text; None without any.
+    """Return names of classes, by default of the columns of a data frame, as text; None without
+    any.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def plain_labels(labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
 def check_labels(
     labels: Any, n_samples: int, n_classes: int, names: Sequence[str] | None = None
 ) -> Labels:
-    """Return labels as class numbers ``(N,)``; those of :func:`plain_labels`, or text of ``names``.
+    """Return labels as class numbers ``(N,)``, from :func:`plain_labels` or text in ``names``.
 
     Raises
     ------

@@ -49,7 +49,7 @@ from calgrid.storage.arrays import write_arrays
 
 #: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
 WORSE = 2.0
-#: share of the rows of a set on which calibrators are fitted that are scored on its rest
+#: share of the rows of a set to fit calibrators on; the rest is scored
 DRAWN_SHARE = 0.2
 #: a prediction whose probability is below the largest by less than this share ties with it
 ROUNDING = 1e-12

@@ -47,7 +47,7 @@ def fit_beta(log_score: Array, log_rest: Array, target: Array) -> LogisticFit:
             coefficients = np.zeros(3)
             coefficients[free] = fit.coefficients
             if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
-                # the penalty has its minimum at the centre, where it is that of the rest
+                # the penalty is least at the centre, where it equals the rest's
                 rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
                 found.append((fit.loss + rest, fit._replace(coefficients=coefficients)))
             if size == 3 and found:

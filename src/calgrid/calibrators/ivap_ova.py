@@ -18,7 +18,7 @@ from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
 Point = tuple[float, float]
-#: a score is a known one up to this distance, which is less than half of that of two known ones
+#: a score this close equals a known one; less than half the distance of two known ones
 NEAR = CLOSE / 4
 
 

@@ -33,7 +33,7 @@ STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
 #: maximum number of classes for cross-validation
 MAX_VALIDATED = 200
-#: cross-validation ends after this number of successive strengths that are worse than the best
+#: cross-validation ends after this number of successive strengths worse than the best
 PATIENCE = 2
 #: gradient at convergence of the fits of the folds, which are only used to rank strengths
 FOLD_TOLERANCE = 1e-5

@@ -21,13 +21,13 @@ from calgrid.calibrators._probabilities import (
 from calgrid.calibrators.base import Calibrator
 from calgrid.components.registry import register
 
-#: probabilities that are knots besides those at equal ranks
+#: probabilities used as knots besides the ones at equal ranks
 DECILES = np.linspace(0.1, 0.9, 9)
 #: closer knots are merged, as a share of the range
 CLOSE = 1e-3
 #: strengths of the penalty on curvature, strongest first, for log odds in units of their range
 STRENGTHS = np.geomspace(1e-4, 1e-9, 11)
-#: weaker strengths are not tried after this number of successive ones that are worse than the best
+#: no weaker strengths are tried after this number of successive ones worse than the best
 PATIENCE = 2
 
 

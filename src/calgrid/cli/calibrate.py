@@ -47,7 +47,7 @@ LOG_FLOOR = -1e4
 CSV = ".csv"
 #: metrics before and after
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq", "cece", "mce")
-#: metrics of a ranking, in addition to that which ranks
+#: metrics shown in a ranking beside the ranking metric
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
 
@@ -359,7 +359,7 @@ def _ranking_text(
 
 
 def _width(metric: str) -> int:
-    """Columns of a metric of a ranking: six of them and the longest name take 80."""
+    """Width of a metric's column in a ranking: six columns and the longest name take 80."""
     return max(len(metric) + 1, 9)
 
 
@@ -522,7 +522,7 @@ def _when(name: str) -> str:
 
 
 def _comparison_text(scores: Mapping[str, Mapping[str, Estimate]]) -> str:
-    """Return a table with one column per calibrator: two of them take 80 columns."""
+    """Return a table with one column per calibrator: two columns take a width of 80."""
     lines = [f"{'':14s}" + "".join(f"{name:>33s}" for name in scores)]
     for metric in SHOWN:
         cells = [

@@ -29,7 +29,7 @@ from calgrid.metrics.intervals import Estimate
 from calgrid.progress import WARNINGS, warn
 from calgrid.storage.logits import Logits
 
-#: value of --calibrator that stands for all calibrators whose inputs are given
+#: value of --calibrator for all calibrators with given inputs
 ALL = "all"
 
 
@@ -40,7 +40,7 @@ def read(
     classes: Sequence[str] | None = None,
     labelled: bool = True,
 ) -> Logits:
-    """Read a file with the options of the command line, of which ``--classes`` has precedence.
+    """Read a file with the options of the command line; ``--classes`` has precedence.
 
     ``classes`` are those of another file or of a calibrator: columns of further classes are
     refused.
@@ -121,7 +121,7 @@ def as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]
 
 
 def interval_text(score: Estimate, sign: str = "") -> str:
-    """The interval in brackets, empty without one; ``sign`` ``+`` writes that of all numbers."""
+    """The interval in brackets, empty without one; ``sign`` ``+`` writes all signs."""
     low, high = (f"{end:{sign}.5f}" for end in (score.low, score.high))
     return "" if np.isnan(score.low) else f"[{low}, {high}]"
 

@@ -53,12 +53,12 @@ EXTERNAL_PAGES = {
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest training steps of an epoch, or else of all epochs, without advice to use smaller batches
 FEWEST_STEPS, FEWEST_IN_ALL = 10, 300
-#: least steps of a training, as a multiple of those that an exponential mean spans: then the first
-#: weights have less than 1 % of it
+#: least steps of a training, as a multiple of the span of an exponential mean: then the first
+#: weights are less than 1 % of the mean
 SPANS = 5
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
-#: kinds of which a study may define its own, and what is said where such a name is not found
+#: kinds that a study may define itself, with the hint for an unknown name
 OF_STUDIES = {"calibrators", "datasets", "methods", "probes", "protocols"}
 OF_CALGRID = "calgrid (names that a study defines are in its file alone)"
 #: parts of an entry that are printed as lists, and their titles
@@ -202,7 +202,7 @@ def _warn_of_broken(kinds: Iterable[str]) -> None:
     warn(*itertools.chain(plugins.problems(), *map(registry.broken, kinds)))
 
 
-#: a role or literal of reStructuredText, and the part of it that is read
+#: a role or literal of reStructuredText, with its visible part
 MARKED = re.compile(r"(?::\w+:)?(`{1,2})~?(.+?)\1")
 
 
@@ -356,7 +356,7 @@ def _say_steps(study: Study) -> None:
 
 
 def _power(study: Study) -> Iterator[str]:
-    """What the seeds of the largest setting of a study can find."""
+    """Detectable differences with the seeds of the largest setting of a study."""
     baseline = study.config.statistics.baseline
     methods: dict[tuple[str, ...], set[str]] = defaultdict(set)
     seeds: dict[tuple[str, ...], set[int]] = defaultdict(set)

@@ -88,7 +88,7 @@ class _Verified:
             _report(path, f"{', '.join(others)} had another content when it was made")
 
     def text(self) -> str:
-        """What was compared, in words."""
+        """Summary of the comparison, in words."""
         parts = [f"{count(self.same, 'input')} compared with what is there now"]
         if self.gone:
             files = count(len(self.gone), "input")
@@ -220,7 +220,7 @@ def _unreadable(study: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
-    """What finished studies lack; prepared data are needed only to train and predict."""
+    """Missing files of finished studies; prepared data are needed only to train and predict."""
     for study in verified:
         if not (study / MANIFEST).is_file():
             continue
@@ -330,7 +330,7 @@ def clean(options: Arguments) -> None:
 
 
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:
-    """Saved fits of the runs of which no study uses a calibration and none is in progress."""
+    """Saved fits of runs without a calibration used by a study or in progress."""
     calibrated = {path.parent for path in used if path.name.startswith("calibrate-")}
     unused = []
     for path in sorted(results.glob("runs/*/*/*/*/*/fits")):

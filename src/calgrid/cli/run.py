@@ -50,7 +50,7 @@ class Running:
     lock: Path
 
     def is_queued(self) -> bool:
-        """Whether it waits for its first start or, after a node failed, for another one."""
+        """Whether the job waits for its first start or, after a node failed, for another one."""
         if self.lock.exists():
             return live_owner(self.lock) is None
         # the last attempt has not begun, or has said how it ended
@@ -174,7 +174,7 @@ class Screen:
         self._last = -LOG_INTERVAL
 
     def is_due(self) -> bool:
-        """Whether it is time for another picture."""
+        """Whether the screen is due to be redrawn."""
         return time.monotonic() - self._last >= self._interval
 
     def say(self, text: str) -> None:

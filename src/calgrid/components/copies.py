@@ -55,7 +55,7 @@ def is_intact(copy: Path) -> bool:
 
 
 def publish(copy: Path, code: Iterable[str]) -> None:
-    """Make the copy of the plugins in some code, named by :func:`name_of`, unless it is there.
+    """Make the missing copy of the plugins in some code, named by :func:`name_of`.
 
     Raises
     ------

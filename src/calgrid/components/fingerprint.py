@@ -143,7 +143,7 @@ class _Import(NamedTuple):
         return not harmless or self.local in words or self.local == "*"
 
     def text(self, digest: str) -> str:
-        """What is imported; a module of ours by its digest, and not by its name."""
+        """The import as text; a module of ours counts by its digest, not by its name."""
         ours = digest, self.name, self.local if self.name else ""
         return repr(ours if self.is_ours else tuple(self))
 

@@ -19,7 +19,7 @@ from calgrid.errors import ConfigError, refuse
 from calgrid.metrics import METRICS, Metric, Predictions
 from calgrid.metrics.table import MOST_SLOW
 
-#: what facts of a plugin metric may be; calgrid/metrics/table.py explains them
+#: allowed facts of a plugin metric, explained in calgrid/metrics/table.py
 FACTS: Mapping[str, tuple[Any, ...]] = {
     "lower_is_better": (True, False, None),
     "unit": ("fraction", "square", "nats", "score", "number"),

@@ -53,7 +53,7 @@ class Plugin:
 
 
 _configured: tuple[tuple[str, Path], ...] = ()
-#: folder from which this process, which plans, imports plugins
+#: folder from which the planning process imports plugins
 isolated: Path | None = None
 #: entries of the search path of modules that an isolated process does without
 _hidden: list[str] = []

@@ -151,7 +151,7 @@ class Description:
 
     @property
     def origin(self) -> str:
-        """Its package: ``calgrid``, or that of a plugin."""
+        """Package of the component: ``calgrid``, or the package of a plugin."""
         return self.module.partition(".")[0]
 
     @property
@@ -166,8 +166,7 @@ class Description:
         backbone: str | None = None,
         where: str = "",
     ) -> Options:
-        """Return all hyper-parameters: file defaults, then those of the data set, then
-        ``overrides``.
+        """Return all hyper-parameters: file defaults, then the data set's, then ``overrides``.
 
         Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
         A data set that is like another one (``cifar10_lt``) has its defaults.

@@ -69,7 +69,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, value: Any) -> Any:
-        # before all else: a misspelt key is reported rather than the missing key that it causes
+        # first: report a misspelt key rather than the resulting missing key
         if isinstance(value, dict):
             for key in value:
                 if key not in cls.model_fields:

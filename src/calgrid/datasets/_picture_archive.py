@@ -35,7 +35,8 @@ PHOTOGRAPHS: Options = {
 
 
 def listed(pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> Listed:
-    """Return the published training images and test images.
+    """List images, given as (name of a member, name of its class); labels are positions in
+    ``classes``.
 
     Raises
     ------
@@ -55,7 +56,8 @@ def listed(pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive:
 
 
 class PictureArchive(Dataset):
-    """Base of these data sets; subclasses define the lists and the size of images.
+    """Base of data sets from an archive of pictures; subclasses define the lists and the size of
+    images.
 
     ``size`` is the side of the images in pixels. ``stretch`` scales images to a square and ignores
     their aspect ratio. With ``val_is_test``, the test images are also the validation split, and all
@@ -69,7 +71,7 @@ class PictureArchive(Dataset):
 
     @abstractmethod
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
-        """Return the images that were published for training, and those for testing."""
+        """Return the published training images and test images."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""

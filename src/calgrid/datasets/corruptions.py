@@ -37,7 +37,7 @@ STRENGTHS: dict[str, tuple[float, ...]] = {
     "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
-#: those that 8x8 pixels allow
+#: corruptions possible at 8x8 pixels
 DIGITS_STRENGTHS: dict[str, tuple[float, ...]] = {
     "gaussian_noise": (0.08, 0.16, 0.24, 0.32, 0.40),
     "impulse_noise": (0.03, 0.07, 0.12, 0.18, 0.26),

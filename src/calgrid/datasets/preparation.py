@@ -280,7 +280,7 @@ def _describe(
     base: Prepared | None,
     configured: ConfiguredData | None,
 ) -> dict[str, object]:
-    """Return the facts of the manifest beside its arrays."""
+    """Return the facts of the manifest except its arrays."""
     normalisation: Options = entry.info
     if entry.info["role"] != "dataset":
         normalisation = {} if base is None else base.manifest

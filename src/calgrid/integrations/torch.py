@@ -74,7 +74,7 @@ class CalibratorModule(nn.Module):
         if not is_tracing():
             return self._probabilities(values)
         with warnings.catch_warnings():
-            # sizes that a map reads are those of the fit
+            # a map reads sizes of the fit
             warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             return self._probabilities(values)
 
@@ -161,7 +161,7 @@ class CalibratedModule(nn.Module):
     @torch.no_grad()
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return probabilities ``(N, K)`` with the device and dtype of the logits; arguments are
-        those of the model.
+        the model's.
 
         Raises
         ------

@@ -197,7 +197,7 @@ def _read_metrics_of(statistics: Options, runs: Sequence[ManifestRun]) -> tuple[
 
 
 def _read_metrics(run: ManifestRun) -> Table:
-    """Metrics of a run; those of another run (a misplaced file) raise StateError."""
+    """Metrics of a run; a file of another run (misplaced) raises StateError."""
     path = _record(run["calibrate"], CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name, value in RunKey(**run["key"])._asdict().items():

@@ -62,7 +62,7 @@ def run(call: Call) -> None:
         def build(folder: Path) -> Trainer:
             kind = distributed.DistributedTrainer
             trainer = build_trainer(spec, images, None, where, folder, call.resume_every, kind)
-            call.check()  # of what is imported now, before a state of it is stored
+            call.check()  # imported code, before a state is stored
             return trainer
 
         def produce(folder: Path) -> Facts:
@@ -85,7 +85,9 @@ def run(call: Call) -> None:
 
 
 def _in_parts(prepared: Prepared, spec: TrainSpec) -> Prepared:
-    """Data of which a process reads its part of each batch, if the procedure needs no more."""
+    """Data of which a process reads its part of each batch only, if this suffices for the
+    procedure.
+    """
     if load("procedure", spec["procedure"]["id"]).forward_loss is not Procedure.forward_loss:
         return prepared
     train = prepared.splits["train"]

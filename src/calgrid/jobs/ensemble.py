@@ -65,7 +65,7 @@ def run(call: Call) -> None:
 
 
 def _prediction(spec: EnsembleSpec, folder: Path, checkpoint: str, member: Any) -> Prediction:
-    """What of a member is averaged; a calibrator is fitted on its validation rows."""
+    """Return the averaged quantity of a member; a calibrator is fitted on its validation rows."""
     if spec["pool"] == "logit":
         return lambda logits: logits.astype(np.float64)
     entry = spec["calibrator"]

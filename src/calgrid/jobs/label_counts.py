@@ -10,7 +10,7 @@ from calgrid.storage.logits import Logits, read_matrix, read_table
 from calgrid.storage.specs import LabelCounts
 
 COLUMN = "counts"
-#: share of images whose label most people chose, below which the order is doubtful
+#: share of images with the most chosen class as label, below which the order is doubtful
 AGREEMENT = 0.5
 
 

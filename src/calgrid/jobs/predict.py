@@ -104,7 +104,7 @@ def run(call: Call) -> bool:
         total = len(logits_files(checkpoints, _beside_splits(spec, shifts)))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
-                call.check()  # of what is imported now, before blocks of it are stored
+                call.check()  # imported code, before blocks are stored
                 exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
                 for _ in exporter.write(folder, checkpoint, shifted, read, taken):
                     progress.advance()

@@ -78,14 +78,13 @@ FITS = "fits"
 COURSE = "course"
 #: digits of the key of a stored fit, and of a stored result
 KEY_LENGTH = 16
-#: maximum logits and features that a calibrator processes at once, because it copies them several
-#: times
+#: most logits and features in a call of a calibrator, which copies them several times
 PREDICTED_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
 class ScoringJob:
-    """What all chunks of a calibration share.
+    """Shared inputs of all chunks of a calibration.
 
     Attributes
     ----------
@@ -314,7 +313,7 @@ class Scorer:
             for name, value in calibrator.fit_history.items()
             if name == "loss" or "trace_" in name
         }
-        self.job.call.check()  # of what is imported now, before a fit of it is stored
+        self.job.call.check()  # imported code, before a fit is stored
         calibrator.save(path)
         facts = {**cost, "fit": key, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)

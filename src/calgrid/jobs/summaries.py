@@ -131,7 +131,7 @@ def _summary(
 
 
 def _pieces(table: Table) -> Iterator[Table]:
-    """Rows of whole test sets, about ``SUMMARISED_ROWS`` or those of one set."""
+    """Rows of whole test sets, about ``SUMMARISED_ROWS`` at a time, at least one set."""
     if len(table) == 0:  # refused where it is summarised
         yield table
         return

@@ -58,7 +58,7 @@ def run(call: Call) -> bool:
     def produce(folder: Path) -> Facts:
         prepared.verify()
         trainer = build_trainer(spec, prepared, first, where, folder, call.resume_every)
-        call.check()  # of what is imported now, before a state of it is stored
+        call.check()  # imported code, before a state is stored
         with StopRequest() as stop:
             position = trainer.run(stop)
         return write_outputs(folder, spec, trainer, position, where)
@@ -108,9 +108,7 @@ def build_trainer(
 
 
 def allows_graph(spec: TrainSpec, protocol: TrainingProtocol) -> bool:
-    """Whether a training may be a CUDA graph without being asked: its bits may differ from those
-    of a plain training.
-    """
+    """Whether a training may be a CUDA graph unasked: its bits may differ from plain training."""
     facts = registry.load("procedure", spec["procedure"]["id"]).registered
     return facts.get("cuda_graph", False) and protocol.gpus == 1 and not protocol.deterministic
 

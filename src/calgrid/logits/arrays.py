@@ -33,8 +33,7 @@ CLASSES = "classes"
 #: name of the column of labels that calgrid writes
 LABEL = "label"
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
-#: a file is refused if it unpacks to more bytes than this, and to more than this multiple of its
-#: size
+#: a file is refused if its unpacked bytes exceed both this number and this multiple of its size
 UNPACKED_BYTES, UNPACKED_RATIO = 2**30, 100
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 SEPARATOR = re.compile(r"[;\t|]")

@@ -65,9 +65,7 @@ class BankRun:
 
 
 class BankRows(NamedTuple):
-    """Rows of a split: their number, that of their classes, their identity, and the names of their
-    classes, if known.
-    """
+    """Rows of a split: numbers of rows and classes, identity, and class names, if known."""
 
     size: int
     n_classes: int
@@ -160,7 +158,7 @@ class Bank:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Bank]:
-    """Open an archive or its unpacked folder; see :class:`Bank` for what is refused."""
+    """Open an archive or its unpacked folder; see :class:`Bank` for refused ones."""
     if path.is_dir():
         yield Bank(path, None)
         return

@@ -33,10 +33,9 @@ from calgrid.progress import warn
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
 # Accepted forms. A file has an array (N, K), or a column of lists, with one of VALUE_NAMES; or a
-# table has a column per class. These columns are those that begin as COLUMN_STARTS says, with the
-# name of the class behind it; or that are numbered 0 to K-1 behind one common beginning; or that
-# end with the names of known classes behind one common beginning. Whatever has another form needs
-# an option, which the message names.
+# table has a column per class. Columns of classes have a prefix of COLUMN_STARTS, followed by the
+# name of the class; or one common prefix, followed by a number 0 to K-1 or the name of a known
+# class. Other forms need an option, named in the message.
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
 VALUE_NAMES = {
     "logits": ("logits", "logit"),

@@ -55,7 +55,7 @@ def write_logits(
 
 
 def _joined(given: Any, name: str) -> np.ndarray:
-    """One array of an array, or of those of the batches in a list."""
+    """One array from an array, or from the list of its batches."""
     are_batches = isinstance(given, list) and any(getattr(part, "shape", ()) for part in given)
     batches = given if are_batches else [given]
     parts = [as_array(part.cpu() if hasattr(part, "cpu") else part, name) for part in batches]

@@ -116,8 +116,8 @@ def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """:func:`aurc` minus that of the same errors ranked last (the finite oracle, not its limit for
-    large N).
+    """:func:`aurc` minus the AURC of the same errors ranked last (the finite oracle, not its limit
+    for large N).
 
     Parameters and errors as in :func:`aurc`. Source: Geifman, Uziel and El-Yaniv, ICLR 2019.
     """

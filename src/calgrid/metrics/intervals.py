@@ -336,8 +336,8 @@ def resampled_means(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Resampled:
-    """Means over samples (accuracy, top-5, NLL, Brier score) and ``squared_ce`` with their
-    resamples, those of :func:`resampled`, in a tenth of the time.
+    """Means over samples (accuracy, top-5, NLL, Brier score) and ``squared_ce`` with the resamples
+    of :func:`resampled`, in a tenth of the time.
     """
     predictions = check_probabilities(probs, labels)
     estimators = deciding_estimators(predictions, check_bins(n_bins))
@@ -385,7 +385,7 @@ def with_added(
     labels, k = predictions.labels, predictions.probs.shape[1]
     of_class = np.bincount(labels, minlength=k)
     right_of_class = np.bincount(labels, predictions.label_probs, k)
-    # where no more errors are expected than must be seen, those that are seen are too many
+    # where too few errors are expected, the seen ones are too many by chance
     fewer, expected = min(right, n - right), min(sure, n - sure)
     counts = Counts(fewer, expected, of_class.min(), right_of_class.min())
     for parts in (values, noise):

@@ -18,7 +18,7 @@ from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks, row_sums
 NEIGHBOUR = 50
 #: most dimensions of the principal space of ViM, the default of OpenOOD
 PRINCIPAL = 256
-#: mean residual of ViM, relative to the mean norm, below which it is rounding
+#: mean residual of ViM, relative to the mean norm, below which the residual is rounding
 LEAST_RESIDUAL = 1e-5
 
 

@@ -1,4 +1,4 @@
-"""What a recalibration would gain: parts of the NLL by one temperature, and L_p errors out of fold.
+"""Gain by a recalibration: parts of the NLL by one temperature, and L_p errors out of fold.
 
 Refinement and calibration. Of all proper losses, the part that the best map of the predictions
 removes is calibration, the rest refinement (Bröcker, QJRMS 2009). With one temperature as the map,
@@ -118,8 +118,8 @@ def below_largest(predictions: Predictions) -> Floats:
 
 @computed_once
 def ascending(predictions: Predictions) -> tuple[Floats, Floats]:
-    """:func:`below_largest` in ascending order of each row, (N, K), and that of the label, (N,):
-    no order of the classes changes a bit of sums over a row.
+    """:func:`below_largest` in ascending order of each row, (N, K), and of the label, (N,):
+    permuting the classes changes no bit of sums over a row.
     """
     below = below_largest(predictions)
     of_label = below[np.arange(len(below)), predictions.labels]

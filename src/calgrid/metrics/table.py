@@ -1,4 +1,4 @@
-"""The metrics of the result tables, in their order, and all of them of one set of predictions."""
+"""The metrics of the result tables, in their order, and their values on one set of predictions."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -540,8 +540,8 @@ _ENTRIES = (
 
 #: identifier -> Metric
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric in _ENTRIES})
-#: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution
-#: set by probabilities and by logits or features, and those of predictions with a distribution
+#: metrics by kind: of predictions with labels; of an in-distribution and an out-of-distribution set
+#: by probabilities, and by logits or features; of predictions with a distribution
 LABELLED: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "labelled"}
 OOD: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood"}
 OOD_NETWORK: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood_network"}

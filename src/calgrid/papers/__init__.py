@@ -1,4 +1,4 @@
-"""Tables, figures and report of a study with those of papers beside ours.
+"""Tables, figures and report of a study, with the papers' beside ours.
 
 One folder for each paper: study, tables, claims, printed numbers, figures and their code. Modules
 beside the folders: ``declared`` (what a folder says), ``cells`` (numbers in its tables), ``render``

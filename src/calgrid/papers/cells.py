@@ -112,7 +112,7 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
         sections = [_section(table, cells, keys, part) for keys, part in parts]
         frame = pd.concat(sections, ignore_index=True)
-        # of further rows and columns those that have a number
+        # of further rows and columns only the ones with a number
         shown = frame[~frame["own"] | frame["ours"].notna()]
         kept = frame["row"].isin(shown["row"]) & frame["column"].isin(shown["column"])
         frame = frame[kept].reset_index(drop=True)

@@ -37,7 +37,7 @@ from calgrid.statistics.verdicts import (
 
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 CELL = (*SECTION, "cell")
-#: images that are scored for each one that a random split fits
+#: scored images per fitted image of a random split
 SCORED_PER_FITTED = (1 - DRAWN_SHARE) / DRAWN_SHARE
 #: columns of a test beside those of its pair
 TESTED = (
@@ -192,8 +192,8 @@ class _Checked:
         return Cell(said + more, sort=needed)
 
     def _untold(self, present: int, tests: pd.DataFrame) -> str:
-        """Why seeds alone do not give a verdict; empty if they may. For calibrators fitted several
-        times to one network they never do.
+        """Reason why seeds alone do not give a verdict; empty if they may. For calibrators fitted
+        several times to one network they never do.
         """
         metrics = tests["metric"]
         if present == 0:

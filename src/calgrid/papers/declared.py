@@ -1,4 +1,4 @@
-"""What the folder of a paper declares: tables, claims and printed figures, in three YAML files."""
+"""A paper's declarations in its folder: tables, claims and printed figures, in three YAML files."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ DEFAULTS: Place = {
 }
 #: data set of cells that are means over data sets
 AVERAGE = "average"
-#: what a printed figure is about, in words, in the order in which missing ones are named
+#: coordinates of a printed figure, in words, in the order of the message on missing ones
 FIGURE_AXES = {
     "method": "methods",
     "calibrator": "calibrators",

@@ -42,7 +42,7 @@ def work(study: Study, key: RunKey) -> Work:
 
 
 def training_passes(study: Study, run: Run) -> float:
-    """Passes over an image in a training, with those of its procedure and of its validation."""
+    """Passes over an image in a training, including passes of its procedure and its validation."""
     if not isinstance(run.protocol, TrainingProtocol):
         return 0.0
     images = image_counts(study, run.key.dataset)

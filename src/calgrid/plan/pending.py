@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from calgrid.plan.plan import Job, Plan
 from calgrid.storage.records import CHECKSUM, INPUTS, MADE_FROM, MODEL, listing, record_content
 
-MISSING, FORCED = "files of it are missing", "its computation is forced"
-FOLLOWS = "results above it are made again"
+MISSING, FORCED = "some of its files are missing", "its computation is forced"
+FOLLOWS = "upstream results are rebuilt first"
 OTHER_NAME = "its folder holds another result"
-OTHER_INPUTS = "it was made from other results than are there now"
+OTHER_INPUTS = "its upstream results have changed"
 DAMAGED = "its record is damaged"
 SEVERAL = "there are records of several versions"
 

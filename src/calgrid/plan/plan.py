@@ -113,7 +113,7 @@ class Job(Generic[specs.Spec]):
 
     @property
     def is_stage(self) -> bool:
-        """Whether it makes files of the study."""
+        """Whether the job makes files of the study."""
         return self.kind in MADE_FROM
 
     @property

@@ -282,7 +282,7 @@ class Jobs:
         paths = self._result_files()
         paths += self.folder.rglob("*")
         for path in paths:
-            # what is missing is made, and what belongs to another user stays as it is
+            # missing files are made later, and files of another user stay unchanged
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime > now:
                     os.utime(path, (now, now))

@@ -34,7 +34,7 @@ def draw_beta(alpha: float, count: int) -> Tensor:
 
 def draw_partners(batch: Batch) -> Tensor:
     """Random permutation (B,): the partner of each sample of the batch."""
-    # else a GPU would finish all that it was given before the copy
+    # else a GPU would finish all queued work before the copy
     return torch.randperm(len(batch)).to(batch.labels.device, non_blocking=True)
 
 

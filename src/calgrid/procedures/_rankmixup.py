@@ -1,6 +1,4 @@
-"""RankMixup: the confidences of mixtures are ranked below those of their images (Noh et al., ICCV
-2023).
-"""
+"""RankMixup: the confidences of mixtures are ranked below their images' (Noh et al., ICCV 2023)."""
 
 from abc import abstractmethod
 from dataclasses import replace

@@ -63,7 +63,7 @@ class MixupInferenceLast(Procedure):
     margin: float = 0.5
 
     def units(self, model: Backbone) -> Iterable[nn.Module]:
-        """Parts of the network, from input to logits, after each of which the pair is decoupled."""
+        """Parts of the network, from input to logits; the pair is decoupled after each."""
         return (model,)
 
     def forward_loss(self, model: Backbone, loss: Loss, batch: Batch) -> tuple[Tensor, Tensor]:

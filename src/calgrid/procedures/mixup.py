@@ -42,7 +42,7 @@ class Mixup(MixedPairs):
 
     def mixture(self, batch: Batch) -> tuple[Tensor, float, Tensor] | None:
         """Return mixtures of whole images."""
-        # draw nothing, so that other random numbers equal those of plain training
+        # draw nothing, so that other random numbers are as in plain training
         if self.alpha == 0:
             return None
         weight = float(draw_beta(self.alpha, 1))

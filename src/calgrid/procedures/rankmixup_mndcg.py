@@ -34,7 +34,7 @@ class RankMixupGain(RankMixup):
     mixtures = 3
 
     def ranking(self, logits: Tensor, mixed: Tensor, weights: Tensor) -> Tensor:
-        """Return R of logits (B, K), those of the mixtures (M, B, K) and their weights (M, B)."""
+        """Return R of logits (B, K), logits of the mixtures (M, B, K) and their weights (M, B)."""
         ordered, order = weights.sort(dim=0, descending=True, stable=True)
         confidence = logits.softmax(dim=1).amax(dim=1, keepdim=True).t()
         mixed_confidence = mixed.softmax(dim=2).amax(dim=2).gather(0, order)

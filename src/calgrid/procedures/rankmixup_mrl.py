@@ -18,7 +18,7 @@ from calgrid.procedures._rankmixup import RankMixup
     limits={"alpha": "(0, inf)", "lambda_": "[0, inf)", "margin": "[0, inf)"},
 )
 class RankMixupMargin(RankMixup):
-    """The largest logit of a mixture stays a margin below that of its image.
+    """The largest logit of a mixture stays a margin below its image's.
 
     ``R = mean(b relu(max_c s'_c - max_c s_c + margin))`` with one mixture a step, its logits s',
     and b = 0 for a pair of equal labels, else 1. Logits, not confidences, as in the official code.
@@ -39,7 +39,7 @@ class RankMixupMargin(RankMixup):
     replay: bool = False
 
     def ranking(self, logits: Tensor, mixed: Tensor, weights: Tensor) -> Tensor:
-        """Return R of logits (B, K), those of one mixture (1, B, K) and its weights (1, B)."""
+        """Return R of logits (B, K), logits of one mixture (1, B, K) and its weights (1, B)."""
         excess = (mixed[0].amax(dim=1) - logits.amax(dim=1) + self.margin).relu()
         counts = (weights[0] < 1.0).float()
         return counts.mean() * excess.mean() if self.replay else (counts * excess).mean()

@@ -42,7 +42,7 @@ CALIBRATION = {
 }
 #: verdicts on calibrators that the recommendation does not say
 MILD = (verdicts.BETTER, verdicts.TIE, verdicts.EQUIVALENT)
-#: part of the NLL -> verdict -> what it means; the last part with a verdict counts
+#: part of the NLL -> verdict -> its meaning; the last part with a verdict counts
 PARTS = {
     "nll_calibration": {
         verdicts.BETTER: ("gain", "only what one temperature would give"),
@@ -124,7 +124,7 @@ def _choice(data: StudyData, found: Recipes) -> str:
 
 
 def _higher(test: pd.Series) -> str:
-    """By how much the NLL of a recipe is above the lowest."""
+    """Difference of the NLL of a recipe from the lowest."""
     return text.difference("nll", test["difference"], test["ci_low"], test["ci_high"])
 
 

@@ -33,7 +33,7 @@ HEADLINE = "ece_intervals"
 SHOWN_ADVICE = 4
 #: number of figures of a kind that are embedded; further ones are linked
 SHOWN_FIGURES = 8
-#: columns of the table of what was run that say nothing of one network
+#: columns of the table of runs without meaning for one network
 OF_SEVERAL = ("Protocol", "Checkpoint", "Methods", "Seeds")
 #: a space in front of a unit or p-value, and after a sign
 TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)")
@@ -94,7 +94,7 @@ def write_report(
 
 
 def facts_of(data: StudyData) -> list[str]:
-    """What a study holds, in numbers."""
+    """Summary of a study in numbers."""
     runs, calibrators = data.manifest["runs"], len(data.calibrators) - 1  # all but none
     if data.is_single:
         return ["1 network", text.count(calibrators, "calibrator")]
@@ -107,7 +107,7 @@ def facts_of(data: StudyData) -> list[str]:
 
 
 def _grid_row(data: StudyData, group: Group) -> dict[str, str]:
-    """Heading -> cell of the row of a group in the table of what was run."""
+    """Heading -> cell of the row of a group in the table of runs."""
     keys = data.keys_of(group)
     families = [family for run in data.runs(group) for family in run["families"]]
     calibrators = among(data.calibrators, data.tidy(group, "test")["calibrator"])

@@ -39,7 +39,7 @@ VERSIONS = {
     "pyarrow": "pyarrow",
 }
 ENVIRONMENT_HEADER = ("What", *VERSIONS.values(), "Device", "Name", "Threads", "Jobs")
-#: what is looked up in the registry, and under which kinds of components
+#: part of a run, looked up in the registry -> its kinds of components
 KINDS = {
     "dataset": ("dataset",),
     "backbone": ("backbone",),
@@ -112,7 +112,7 @@ def _jobs(data: StudyData) -> Iterator[Job]:
 
 
 def _mixed(jobs: Iterable[Job]) -> list[str]:
-    """Stages of which the jobs had several versions of a library."""
+    """Stages whose jobs ran with several versions of a library."""
     mixed = []
     for (stage, made), (place, name) in itertools.product(
         STAGES.items(), enumerate(VERSIONS.values(), 1)

@@ -36,7 +36,7 @@ class Recipes:
 
     @property
     def tested(self) -> bool:
-        """Whether all others have a verdict; those of other methods need two seeds."""
+        """Whether all others have a verdict; other methods need two seeds for one."""
         return NO_VERDICT not in set(self.others["verdict"])
 
 

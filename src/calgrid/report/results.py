@@ -253,7 +253,7 @@ class Results:
         self, method: str, calibrator: str = UNCALIBRATED, **where: str
     ) -> pd.DataFrame:
         """Reliability diagram of a method on the clean test split, seeds pooled; ``calibrator``
-        names one of the study's, of which the first fit counts.
+        names one of the study's, used with its first fit.
 
         Returns
         -------
@@ -302,8 +302,8 @@ class Results:
                 f"the folder 'runs' beside {self.folder}, too."
             )
         run = self.data.manifest["runs"][found.index[0]]
-        # paths in the manifest are relative to the folder from which the study was run; a network
-        # may be that of a run with another protocol
+        # paths in the manifest are relative to the working folder of the study; a network may be of
+        # a run with another protocol
         trained = None
         if run["train"] is not None:
             path = Path(run["train"])

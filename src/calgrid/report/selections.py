@@ -24,7 +24,7 @@ MASKING = "maccal"
 
 def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFrame:
     """Tidy means of metrics on the clean test split, with the columns ``setting`` and ``name``
-    (what is compared).
+    (method or calibrator).
 
     For methods, a setting is a protocol, data set and backbone, without calibration; for
     calibrators, it also has a method. Of several checkpoints only the first is used.

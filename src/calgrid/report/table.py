@@ -145,7 +145,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the report shows of a :class:`Table`: its entry in the index of a folder.
+    """View of a :class:`Table` in the report: its entry in the index of a folder.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class Table:
 
     @property
     def shown(self) -> Shown:
-        """What the report shows: of more than ``SHOWN_ROWS`` rows the first sections."""
+        """Part of the table in the report: of more than ``SHOWN_ROWS`` rows the first sections."""
         ends = np.cumsum([len(section.rows) for section in self.sections])
         count = max(int((ends <= SHOWN_ROWS).sum()), 1)
         first, others = self.sections[:count], self.sections[count:]
@@ -299,7 +299,7 @@ def whole(value: float) -> Cell:
 
 
 def number(value: float, said: str, spread: str = "") -> Cell:
-    """Cell of a number as it is written; NaN is a dash."""
+    """Cell of a number in its written form; NaN is a dash."""
     return Cell(text.NOTHING) if math.isnan(value) else Cell(said, spread, sort=float(value))
 
 

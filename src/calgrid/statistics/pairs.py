@@ -229,7 +229,7 @@ def tests_of_pairs(
 
 
 def _differences(found: Numbers, pairs: pd.DataFrame) -> pd.DataFrame:
-    """What :func:`judge` needs of each pair, by its row."""
+    """Inputs of :func:`judge` for each pair, by its row."""
     own = found.runs[["cell", "seed"]].assign(run=np.arange(len(found.runs)))
     other = own.rename(columns={"cell": "against"})
     parts = []
@@ -255,7 +255,7 @@ def study_priors(found: Numbers, baseline: str) -> pd.DataFrame:
 
 
 def baseline_pairs(cells: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Each number of another method with that of the baseline with the same other keys."""
+    """Each number of another method, paired with the baseline's under the same other keys."""
     is_baseline = (cells["method"] == baseline).to_numpy()
     place = groups(cells, keys_without("method"))
     rows = pd.Series(range(len(cells))).where(is_baseline, -1)
@@ -348,7 +348,7 @@ def _clean_pairs(
 def _pairs(
     cells: pd.DataFrame, mine: ArrayLike, against: ArrayLike, family: str, of_calibrator: bool
 ) -> pd.DataFrame:
-    """Frame of pairs; a family ``of_calibrator`` is named after that of the first side, too."""
+    """Frame of pairs; a family ``of_calibrator`` is named after the first side's, too."""
     pairs = pd.DataFrame({"cell": mine, "against": against}).astype(int).assign(family=family)
     if of_calibrator:
         pairs["family"] += ", " + cells["calibrator"].iloc[pairs["cell"]].astype(str).to_numpy()

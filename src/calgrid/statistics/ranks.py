@@ -233,8 +233,8 @@ def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
 
 
 def improvements(scores: pd.DataFrame, reference: str, datasets: pd.Series) -> pd.DataFrame:
-    """Post-hoc improvement (PHI): mean over settings of 100 times the reference's loss minus that
-    of each other column.
+    """Post-hoc improvement (PHI): mean over settings of 100 times the reference's loss minus each
+    other column's.
 
     Parameters
     ----------

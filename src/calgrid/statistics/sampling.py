@@ -126,7 +126,8 @@ def paired_bootstrap(
 def against_one(
     models: Mapping[str, Resampled], against: str, metric: str, n_test: int, level: float = 0.95
 ) -> pd.DataFrame:
-    """Verdicts on single models against one of them, on the same resamples of the test samples.
+    """Verdicts on single models against a reference model, on the same resamples of the test
+    samples.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from calgrid.storage.schema import INTERVAL
 
 @dataclass(frozen=True)
 class Asked:
-    """What a study asks of its metrics: keys of ``statistics`` in its configuration.
+    """Options of a study for its metrics: keys of ``statistics`` in its configuration.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Asked:
 
     @classmethod
     def of(cls, statistics: Mapping[str, Any]) -> Self:
-        """What a configuration asks; its other keys are options of scores."""
+        """Options from a configuration; its other keys are options of scores."""
         names = [field.name for field in fields(cls) if field.name in statistics]
         return cls(**{name: statistics[name] for name in names})
 

@@ -49,7 +49,7 @@ POWER = 0.8
 ROUNDING = 1e-12
 #: maximum reported number of needed seeds
 MOST_SEEDS = 10_000
-#: shares of samples, which two methods may have in common on all of them, and yet differ on others
+#: shares of samples; two methods may agree on all samples here, and yet differ on others
 SHARES = ("accuracy", "top5", "balanced_accuracy")
 #: upper end of a 95 % interval of a Poisson mean, of which no event was seen
 UNSEEN = 3.69
@@ -100,7 +100,7 @@ def decided_by(metrics: pd.Series) -> pd.Series:
 
 
 def of_metric(metrics: pd.Series, fact: str) -> pd.Series:
-    """A fact of each metric; NaN for what is no metric, such as seconds."""
+    """A fact of each metric; NaN for names that are no metric, such as seconds."""
     known = {}
     for name in set(metrics) & set(metric_names()):
         known[name] = getattr(find_metric(name), fact)
@@ -151,7 +151,7 @@ def judge(
     facts = tests.reindex(columns=["n_test", "df_test"])
     n_test, given = facts["n_test"].fillna(np.inf).to_numpy(float), facts["df_test"].to_numpy(float)
     df_images = np.where(np.isnan(given), np.clip(n_test - 1, 1, DECIDING_RESAMPLES - 1), given)
-    # few samples: resamples have their variance, which is below that of their population
+    # few samples: the variance of resamples is below the population's
     few = np.isnan(given) & (n_test < DECIDING_RESAMPLES)
     images = images * np.where(few, n_test / df_images, 1.0)
     sources = (seeds, df, images, df_images)

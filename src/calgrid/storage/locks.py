@@ -25,11 +25,11 @@ HEARTBEAT_SECONDS = 15.0
 #: an owner on another host is presumed dead after this time without a heartbeat, by the times of
 #: files or by our watching; a suspended job has none, and lives
 STALE_SECONDS = 600.0
-#: ... and after we have watched the lock for this time without a heartbeat: some file systems use
-#: the clock of the writing host, which may be wrong; others show a new time a minute late
+#: ... and after watching the lock for this time without a heartbeat: on some file systems mtimes
+#: follow the clock of the writing host, which may be wrong; others show a new mtime a minute late
 WATCH_SECONDS = 90.0
-#: default time to wait for an owner: long enough to find that it is dead, also if we saw its last
-#: heartbeat late
+#: default time to wait for an owner: long enough to find a dead one, also if its last heartbeat was
+#: seen late
 WAIT_SECONDS = STALE_SECONDS + 2 * WATCH_SECONDS
 POLL_SECONDS = 0.5
 TOKEN_DIGITS = 32

@@ -73,7 +73,7 @@ class Logits:
         return chosen
 
     def of_classes(self, classes: np.ndarray) -> "Logits":
-        """Return the rows of some ascending classes, their logits of these classes, and labels as
+        """Return the rows of some ascending classes, only their columns of logits, and labels as
         positions in ``classes``, without distribution, probabilities and metadata.
         """
         chosen = self.rows(np.flatnonzero(np.isin(self.label, classes)))

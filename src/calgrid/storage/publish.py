@@ -84,8 +84,8 @@ class Call:
 
     @classmethod
     def planned(cls, plan: PlanFile, kind: str, out: Path, **options: Any) -> "Call":
-        """Call of a job or stage of a plan; ``options`` are those of the machine: threads, device,
-        seconds between resume states.
+        """Call of a job or stage of a plan; ``options`` are the machine's: threads, device, seconds
+        between resume states.
         """
         is_stage = kind in MADE_FROM
         told = plan["inputs"][kind if is_stage else str(out)]
@@ -120,8 +120,8 @@ class Call:
         return found
 
     def check(self, results: Results | None = None) -> None:
-        """Raise StateError or ConfigError if files of the user or code differ from the plan, or
-        ``results`` above the job from what was read.
+        """Raise StateError or ConfigError if code or the user's files differ from the plan, or
+        upstream ``results`` from their content as read.
         """
         for path, planned in self.files.items():
             if source_digest(None, path) != planned:
@@ -164,7 +164,7 @@ def make_result(
     results: Results,
     optional: Sequence[str] = (),
 ) -> bool:
-    """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
+    """Make the missing folder of a job's result; return whether ``produce`` ran.
 
     Parameters
     ----------
@@ -324,13 +324,13 @@ def _write_record(
     written = [*outputs, *(name for name in optional if (folder / name).is_file())]
     for name in written:
         flush(folder / name)
-    # a job may know the checksums of large files that it wrote
+    # a job may know the checksums of its large files
     files = {**content.get(FILES, {}), **listed(folder, written)}
     write_record(folder / record, {**content, FILES: files})
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename a file or folder, replacing what is there (such as an empty folder of Snakemake)."""
+    """Rename a file or folder, replacing an existing one (such as an empty folder of Snakemake)."""
     if target.is_dir() and not target.is_symlink():
         old = target.with_name(f"{target.name}.old")
         shutil.rmtree(old, ignore_errors=True)

@@ -56,7 +56,7 @@ RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 OOD_PREFIX = "ood/"
 #: groups of out-of-distribution sets, declared by data sets; also the ``shift`` of their means
 OOD_GROUPS = ("near", "far")
-#: stage of a study -> stages whose files it reads; the first one reads results of runs
+#: stage of a study -> upstream stages; the first one reads results of runs
 MADE_FROM: Mapping[str, tuple[str, ...]] = {
     "aggregate": (),
     "tables": ("aggregate",),
@@ -141,7 +141,7 @@ def head_file(checkpoint: str) -> str:
 
 
 def record_of(folder: Path) -> str:
-    """Name of the record in a folder of results: of a run, that of the job."""
+    """Name of the record in a folder of results; of a run, the record of the job."""
     job = folder.name.partition("-")[0].partition("_")[0]  # without the name of a probe
     return PREPARE if folder.parent.name == "data" else f"{job}.json"
 
@@ -333,10 +333,10 @@ def listing(
 
 
 def why_not_current(study: Path) -> str:
-    """Why the metrics, tables, figures and report of a study are not all there, intact and made
-    from each other; empty if they are.
+    """Reason why metrics, tables, figures or report of a study are missing, damaged or stale; empty
+    if all are current.
 
-    The results of runs above them are not read.
+    Upstream results of runs are not read.
     """
     for stage, above in MADE_FROM.items():
         records = list(Path(study, HIDDEN).glob(f"{stage}-*.json"))

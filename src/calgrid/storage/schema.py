@@ -104,9 +104,9 @@ BIN_COLUMNS: Columns = {
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),
 }
 #: ``classes.parquet``: scores of each class on the clean test split, of the first fit of each
-#: calibrator on val: sensitivity of its ``count`` images, specificity of those of other classes,
-#: AUROC of its probability, and precision and mean confidence of the images that are ``predicted``
-#: as it; NaN of no images
+#: calibrator on val: sensitivity of its ``count`` images, specificity of images of other classes,
+#: AUROC of its probability, and precision and mean confidence of the images ``predicted`` as the
+#: class; NaN of no images
 CLASS_COLUMNS: Columns = {
     **dict.fromkeys(("checkpoint", "calibrator"), "str"),
     "class": "int32",

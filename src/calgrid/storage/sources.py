@@ -19,7 +19,7 @@ from calgrid.storage.records import sha256_of
 SPECIAL = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 #: digests of files and folders of so many bytes are kept for the next call
 KEPT_BYTES = 2**20
-#: seconds in which a file may be changed twice with the same time; until then it is read again
+#: seconds in which a file may change twice with the same mtime; a younger file is read again
 SETTLED_SECONDS = 2.0
 #: files of a folder that are read at once
 READERS = 8

@@ -85,7 +85,7 @@ class ConfiguredData(TypedDict):
 
 
 class JobSpec(TypedDict):
-    """What all specifications have."""
+    """Common keys of all specifications."""
 
     fingerprint: str
 
@@ -120,7 +120,7 @@ class TrainSpec(JobSpec):
 
 
 class TestSpec(JobSpec):
-    """What tests of a trained network share."""
+    """Common keys of tests of a trained network."""
 
     key: Key
     checkpoints: list[str]
@@ -175,7 +175,7 @@ class Member(TypedDict):
 
 
 class EnsembleSpec(JobSpec):
-    """An ensemble of runs; ``pool`` says what is averaged, after ``calibrator``."""
+    """An ensemble of runs; ``pool`` is the averaged quantity, after ``calibrator``."""
 
     key: Key
     members: list[Member]

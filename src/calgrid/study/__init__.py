@@ -1,5 +1,4 @@
-"""What the user wrote: from a configuration file to checked runs. Imports neither torch nor
-Snakemake.
+"""The user's configuration: from a file to checked runs. Imports neither torch nor Snakemake.
 
 Each module builds on those before it: ``yaml_files``, ``model`` (all keys with types, defaults and
 meanings), ``datasets``, ``protocols``, ``runs`` (methods, calibrators, probes, and runs of them),

@@ -1,4 +1,4 @@
-"""Data sets of a configuration: registered ones, variants of them, and the user's own files.
+"""Data sets of a configuration: registered ones, their variants, and the user's own files.
 
 Gives the facts that are known before preparation, and the options that the prepared arrays depend
 on.
@@ -24,7 +24,7 @@ from calgrid.study.yaml_files import is_path
 
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
-#: options that are facts of the data set; None means that the preparation determines the value
+#: options used as facts of the data set; None: the preparation determines the value
 FACTS = ("n_classes", "mean", "std", "duplicates", "keep_encoded")
 #: facts in the specification of a configured data set: of all, of shift families, of variants
 PLANNED_FACTS = (

@@ -1,4 +1,4 @@
-"""Protocols (``config/protocols``), and variants of them in a configuration.
+"""Protocols (``config/protocols``), and their variants in a configuration.
 
 A protocol describes the training of networks, or the source of trained weights.
 """
@@ -25,12 +25,12 @@ OWN_FILE = "file"
 RUN_PARTS = ("dataset", "backbone", "method", "seed")
 #: sources of weights that are not trained here
 SOURCES = ("published", FOCAL_CALIBRATION, OWN_FILE)
-#: keys that a protocol with these cannot set
+#: keys of training, which a protocol with one of these sources cannot set
 OF_TRAINING = set(TrainingProtocol.model_fields) - set(READY_KEYS)
 
 
 class ProtocolCatalog:
-    """Protocols, the files ``config/protocols/<id>.yaml`` in ``home``, and variants of them.
+    """Protocols, the files ``config/protocols/<id>.yaml`` in ``home``, and their variants.
 
     ``variants`` maps names to {"base": id, key: value, ...}; see :func:`merge`.
     """

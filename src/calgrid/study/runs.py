@@ -53,7 +53,7 @@ _ENSEMBLE = re.compile(r"ens([0-9]+)\(([^(),]+)(?:,([a-z][a-z0-9_]*))?\)")
 
 
 class ComponentCatalog:
-    """Registered components of one kind, and variants of them: name -> {"base": registered id,
+    """Registered components of one kind, and their variants: name -> {"base": registered id,
     option: value, ...}.
 
     Raises
@@ -99,7 +99,7 @@ class ComponentCatalog:
 
 
 class CalibratorCatalog(ComponentCatalog):
-    """Calibrators and variants of them."""
+    """Calibrators and their variants."""
 
     def __init__(self, variants: Mapping[str, Options]) -> None:
         full = {
@@ -341,8 +341,8 @@ class Run(Predicted):
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalRun(Predicted):
-    """External logits, in the place of a run; ``external`` is that of
-    :class:`calgrid.storage.specs.ExternalSpec`, and its files are below ``root``.
+    """External logits, in the place of a run; ``external`` as in
+    :class:`calgrid.storage.specs.ExternalSpec`, with files below ``root``.
     """
 
     root: Path
@@ -384,7 +384,7 @@ class EnsembleName(NamedTuple):
 
     @property
     def pool(self) -> Pool:
-        """What is averaged."""
+        """The averaged quantity."""
         if self.then is None:
             return "probability"
         return "logit" if self.then == LOGIT else "calibrated"

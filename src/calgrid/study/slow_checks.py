@@ -30,8 +30,8 @@ from calgrid.training.protocol import TrainingProtocol
 if TYPE_CHECKING:
     from calgrid.logits.bank import BankRows
 
-#: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
-#: number of classes is read from their files
+#: rows of logits to try losses of plugins on, and their classes if the number of classes is known
+#: only from files
 EXAMPLE_ROWS, EXAMPLE_CLASSES = 8, 10
 
 
@@ -353,7 +353,9 @@ def check_external(study: Study) -> None:
 
 
 def _odd_one(values: Mapping[RunKey, Hashable]) -> tuple[RunKey, RunKey] | None:
-    """The first run with another value than most, and the first of these; None if all are equal."""
+    """The first run with another value than most, and the first run with the usual one; None if all
+    are equal.
+    """
     ((usual, _),) = Counter(values.values()).most_common(1)
     odd = [key for key, value in values.items() if value != usual]
     return (odd[0], next(key for key in values if values[key] == usual)) if odd else None

@@ -160,8 +160,7 @@ def here_or_ours(path: str, home: Path) -> Path:
 
 
 def with_include(config: Options, home: Path) -> Options:
-    """The configuration with the entries of the file in ``include``; its own replace those of the
-    same name.
+    """The configuration merged over the entries of the file in ``include``: own entries win.
 
     Raises
     ------

@@ -163,7 +163,7 @@ class GraphedStep:
         self._numbers = self._numbers_now()
         self._batch = batch.copied()
         graph = torch.cuda.CUDAGraph()
-        # in the memory of the graph before, which still holds it
+        # in the memory of the previous graph, which still holds it
         pool = None if self._graph is None else self._graph.pool()
         torch.cuda.synchronize()
         try:

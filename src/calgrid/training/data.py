@@ -21,8 +21,8 @@ from calgrid.storage.specs import Views
 
 #: images (B, C, H, W) uint8 -> augmented ones, uint8 or float32 in [0, 255]
 Operations = Callable[[torch.Tensor], torch.Tensor]
-#: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near
-#: a processor's caches, those of 1,024 images of 64x64 fit into the memory of a GPU
+#: most pixels of images in a scoring batch: the feature maps of 128 images of 32x32 stay near a
+#: processor's caches, those of 1,024 images of 64x64 fit into the memory of a GPU
 PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 #: bytes of images that go to the device at once when a split is put there
 PIECE_BYTES = 2**26
@@ -280,7 +280,7 @@ def check_finite(logits: np.ndarray, run: str) -> None:
 
 
 def centre_crop(images: torch.Tensor, size: int | None) -> torch.Tensor:
-    """Return the central ``size`` x ``size`` pixels of images (..., H, W), all of them for None."""
+    """Return the central ``size`` x ``size`` pixels of images (..., H, W), all pixels for None."""
     if size is None:
         return images
     # rounding as in torchvision's CenterCrop

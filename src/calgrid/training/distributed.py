@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-# Its functions have the process group as a default argument, that is, the group of the time of its
-# import. DistributedDataParallel imports it, so that the group would outlive the end of `joined`,
-# and its threads, which may wait for Python, would abort the interpreter at its end. Imported
-# before there is a group, it keeps none.
+# The module's functions take the process group at its import as a default argument. Imported by
+# DistributedDataParallel, it would keep the group after the end of `joined`, and threads of the
+# group, which may wait for Python, would abort the interpreter at its end. Imported before there is
+# a group, it keeps none.
 import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch import distributed as dist
@@ -118,7 +118,7 @@ class PartOfBatches:
 
 
 class Gathered(torch.autograd.Function):
-    """Rows (N, d) of all processes in their order, from the own :func:`part` of them.
+    """Rows (N, d) of all processes in their order, from each process's :func:`part`.
 
     Each process computes the loss of all N rows. So the gradient of its own rows is that of one
     process, and the processes' gradients of the network's weights are to be added. As

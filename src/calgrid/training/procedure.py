@@ -91,7 +91,7 @@ class Procedure(Generic[Model]):
         return train, val
 
     def parameters(self, model: Model) -> Iterable[nn.Parameter]:
-        """Trained parameters of the network (those of the loss are added)."""
+        """Trained parameters of the network (parameters of the loss are added)."""
         return model.parameters()
 
     def search_rates(self) -> Sequence[float]:
@@ -164,7 +164,7 @@ class Procedure(Generic[Model]):
 
     @staticmethod
     def features(model: Network, batch: Batch) -> torch.Tensor:
-        """Penultimate features (B, d): precomputed ones of the batch, or those of the network."""
+        """Penultimate features (B, d): precomputed in the batch, or from the network."""
         return model.features(batch.images) if batch.features is None else batch.features
 
     def state_dict(self) -> Values:

@@ -225,7 +225,7 @@ READY_KEYS = (
     *("description", "weights", "weights_file", "weights_key", "deterministic", "channels_last"),
     *("export_features", "test_normalisation", "test_views"),
 )
-#: most training images whose features are exported, drawn at random beyond that
+#: most training images with exported features; of more, a random subset
 MOST_TRAIN_ROWS = 50_000
 
 

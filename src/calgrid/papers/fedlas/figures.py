@@ -1,4 +1,4 @@
-"""Figures after those of FeDLaS, for every study with their data."""
+"""Figures modelled on the FeDLaS paper's, for every study with their data."""
 
 import functools
 import io
@@ -16,7 +16,7 @@ from calgrid.report.plotting import points, style
 from calgrid.report.selections import last_samples, loss_options, probed, sampled_epochs, seeds
 from calgrid.report.study import Group, StudyData
 
-#: share of samples in the positive mode of the gate, and of those whose mode flips (Figure 3)
+#: shares of samples in the positive mode of the gate, and with a flipped mode (Figure 3)
 GATE = Histories(
     # negative lower limits keep lines at 0 visible, those of fixed gates
     {

@@ -1,4 +1,4 @@
-"""Figures after those of MaC-Cal, for every study with their data."""
+"""Figures modelled on the MaC-Cal paper's, for every study with their data."""
 
 import functools
 import math

@@ -30,17 +30,16 @@ SOLVED = 1000
 CONFIDENCE = 0.8
 #: search interval of temperatures, as powers of ten, and number of bisections
 POWERS, HALVINGS = (-6.0, 6.0), 60
-#: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``)
-#: what it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
+#: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) its
+#: result. Loss of every epoch; gradient, ECE and NLL of every 20th
 FIT_COLUMNS: Columns = {
     **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
     **dict.fromkeys(("n_samples", "epoch"), "int32"),
     "kept": "bool",
     **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
 }
-#: what ``smart`` reads of each image, and what it makes of it; on ``val`` the margin alone.
-#: ``solved_temperature`` gives an image a fixed confidence; it is there for some images of the test
-#: split
+#: inputs and outputs of ``smart`` for each image; on ``val`` the margin alone.
+#: ``solved_temperature`` gives an image a fixed confidence, for some images of the test split only
 MARGIN_COLUMNS: Columns = {
     "checkpoint": "str",
     "split": "str",

@@ -1,4 +1,4 @@
-"""Figures after those of SMART, for every study with their data."""
+"""Figures modelled on the SMART paper's, for every study with their data."""
 
 from calgrid.papers.smart import errors, fits
 from calgrid.report.figure import FigureKind

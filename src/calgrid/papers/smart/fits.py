@@ -133,7 +133,7 @@ def draw_fit_objectives(frame: FigureData) -> Figure:
             epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
             look = style.line_look(names, name)
             ax.plot(epochs, values, linewidth=1.3, **look)
-            # a circle at the epoch that is nearest to the one whose weights are kept
+            # a circle at the epoch nearest to the one of the kept weights
             kept = [np.abs(epochs - rows["best_epoch"].to_numpy()).argmin()]
             ax.plot(epochs[kept], values[kept], color=look["color"], marker="o", markersize=5)
         ax.set_ylabel(label)
@@ -232,7 +232,7 @@ MARGIN_BINS = 40
 
 
 def margin_temperature_rows(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margin of each validation and test image, the temperature of the latter, and that of
+    """Margin of each validation and test image, temperature of each test image, and the one of
     temperature scaling.
     """
     rows = diagnosed(data, group, MARGINS)

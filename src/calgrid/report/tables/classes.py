@@ -1,6 +1,4 @@
-"""Tables of classes and of groups of classes: how well they are found, and how overconfident the
-predictions of them are.
-"""
+"""Tables of classes and of groups of classes: sensitivity, and overconfidence of predictions."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -25,14 +23,14 @@ from calgrid.report.table import (
 from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import CLASSES
 
-#: share -> column with the number of images of which it is one, for its interval
+#: share -> column with its number of images, for the interval
 SHARES = {"sensitivity": "count", "precision": "predicted"}
 MEANS = (*SHARES, "specificity", "auroc", "confidence")
 #: rows of a group that the report shows
 MOST_ROWS = 200
 #: shares of fewer images are marked
 FEW_IMAGES = 10
-#: sum over the classes of a group -> share of each class, and the images of which it is one
+#: sum over the classes of a group -> share of each class, and its number of images
 SUMS = {
     "right": ("sensitivity", "count"),
     "precise": ("precision", "predicted"),
@@ -65,7 +63,7 @@ def classes(data: StudyData) -> Table | None:
 
 
 def class_groups(data: StudyData) -> Table | None:
-    """Accuracy by the group of the true class, overconfidence by that of the predicted class."""
+    """Accuracy by group of the true class, overconfidence by group of the predicted class."""
     return grouped(
         "class_groups",
         "Groups of classes",

@@ -143,9 +143,7 @@ def _answer(rows: pd.DataFrame) -> str:
 
 
 def tests(data: StudyData) -> Table | None:
-    """Tests of all pairs; shown are those of each method against the baseline, on clean images and
-    under shift.
-    """
+    """Tests of all pairs; shown: methods against the baseline, on clean images and under shift."""
     shown = (*TESTED, *data.own_metrics)
 
     def select(group: Group) -> pd.DataFrame:
@@ -193,7 +191,7 @@ def tests(data: StudyData) -> Table | None:
 
 
 def each_two(data: StudyData) -> Table | None:
-    """NLL of each method minus that of each other one, with the same calibrator."""
+    """NLL of each method minus each other one's, with the same calibrator."""
     if data.comparisons or not 2 < len(data.methods) <= FEW_METHODS:
         return None
     metric = RECIPES_BY

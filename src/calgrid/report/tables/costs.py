@@ -24,7 +24,7 @@ TITLES = {
     "calibrate": "fits of calibrators",
     "probe": "probes",
 }
-#: stages whose seconds are those of training
+#: stages whose seconds count as training
 TRAINING = ("first_stage", "train")
 #: stages with several items per run -> heading of their column
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
