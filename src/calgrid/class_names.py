@@ -51,8 +51,8 @@ def names_of_labels(metadata: Mapping[bytes, bytes] | None, column: str) -> list
 
 
 def say_unnamed(what: str, unnamed: object, named: object, names: Sequence[str]) -> None:
-    """Warn that the labels, columns or outputs of one party without names of classes are taken in
-    the order of another one.
+    """Warn that labels, columns or outputs without class names are taken in the order of another
+    source.
     """
     warn(
         f"{unnamed} does not name its classes: its {what} are taken in the order of "

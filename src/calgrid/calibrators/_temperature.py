@@ -102,8 +102,8 @@ def temperature_range(
     bounds: tuple[float, float] = (0.0, np.inf),
     warnings: Sequence[str] = (),
 ) -> History:
-    """Return the entries of ``fit_history`` for several temperatures: further ``warnings``, and one
-    of samples ``(N,)`` at a bound.
+    """Return entries of ``fit_history`` for several temperatures: further ``warnings``, and one on
+    temperatures of samples ``(N,)`` at a bound.
     """
     at_lower = temperature <= bounds[0] * (1.0 + AT_BOUND)
     at_bound = at_lower | (temperature >= bounds[1] * (1.0 - AT_BOUND))

@@ -160,8 +160,8 @@ def check_indices(values: Any, names: Sequence[str | int] | None, labels: Labels
 def in_order(
     logits: NDArray[Any], names: Sequence[str] | None, fitted: Sequence[str] | None
 ) -> NDArray[Any]:
-    """Return the columns of logits ``(N, K)`` in the order of the classes of the fit, if both have
-    names; those of a fit without names are numbered from 0.
+    """Return the columns of logits ``(N, K)`` in the class order of the fit, if both have names; a
+    fit without names numbers its classes from 0.
 
     Raises
     ------

@@ -140,7 +140,7 @@ class Calibrator(ABC):
     @property
     def needs(self) -> tuple[str, ...]:
         """Inputs of the fit: ``"logits"``, ``"features"``, ``"head"``; ``"training features"`` if
-        the features are squared distances to those.
+        the features are squared distances to the training features.
         """
         return tuple(self.registered.get("needs", ("logits",)))
 

@@ -32,8 +32,8 @@ LEAST = 1e-300
 
 
 def uniform(logits: Array) -> Array:
-    """Return the uniform distribution over the classes whose logit is not -inf, ``(N, K)``, or
-    ``(N, 1)`` if there are no others.
+    """Return the uniform distribution over classes with a finite logit, ``(N, K)``, or ``(N, 1)``
+    if all are finite.
     """
     xp = namespace(logits)
     if xp is np and logits.min() > -np.inf:

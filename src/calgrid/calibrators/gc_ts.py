@@ -176,7 +176,7 @@ class GroupTemperatureScaling(Calibrator):
         return np.array([self._scale])
 
     def _loss(self, probabilities: Array, labels: Labels) -> float:
-        """Return what the groups' calibrators minimise, of probabilities ``(N, K)``."""
+        """Return the objective of the groups' calibrators at probabilities ``(N, K)``."""
         of_label = np.take_along_axis(probabilities, labels[:, None], axis=1)
         with np.errstate(divide="ignore"):
             return float(-np.log(of_label).mean())

@@ -10,7 +10,7 @@ from calgrid.components.registry import register
 
 def fit_smoothed(logits: Array, labels: Labels, identity: float) -> tuple[Array, History]:
     """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the
-    ``fit_history``; ``identity`` is that of :func:`fit_temperature`.
+    ``fit_history``; ``identity`` as in :func:`fit_temperature`.
     """
     fit = fit_temperature(logits, labels, identity)
     epsilon = 1.0 / (len(labels) + 1)

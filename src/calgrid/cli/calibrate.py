@@ -196,7 +196,7 @@ def _target(
 
 
 def _warn_of_calibrated(path: Path, data: Logits) -> None:
-    """Warn of a file that :func:`calibrate` has written."""
+    """Warn of a file written by :func:`calibrate`."""
     if "calibrator" in data.metadata:
         warn(
             f"{path} has the probabilities of '{data.metadata['calibrator']}', which are "
@@ -364,7 +364,7 @@ def _width(metric: str) -> int:
 
 
 def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
-    """Which calibrator is chosen, and why."""
+    """Choice of the calibrator, with the reason."""
     against, chosen, best = reference(ranking), choice(ranking), ranking[0]
     named = "no calibration" if chosen.id == NONE else chosen.id
     use = f"Use {named} ({rank_by} {chosen.scores[rank_by].value:.5f})"

@@ -1,4 +1,4 @@
-"""``calgrid metrics``, and what all commands for logits files share."""
+"""``calgrid metrics``, and shared parts of all commands for logits files."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Sized

@@ -1,4 +1,4 @@
-"""``calgrid job``: what the rules of the workflow call, from the plan of a study."""
+"""``calgrid job``: entry point of the workflow's rules, by the plan of a study."""
 
 import os
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ def job(options: Arguments) -> None:
 
 
 def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:
-    """Raise StateError if splits of the prepared data have other rows than the runs of a bank with
-    which a run is to be compared; ``rows`` are the identities of theirs.
+    """Raise StateError if splits of the prepared data have other rows than the runs of a bank to
+    compare with; ``rows`` are the identities of the bank's rows.
     """
     import numpy as np
 

@@ -84,7 +84,7 @@ def last_attempt(log: str | Path) -> list[str]:
 
 
 def _attempt(log: str) -> list[str]:
-    """Lines of the last attempt in a log, of the first one what follows its mark."""
+    """Lines of the last attempt in a log; of the first attempt, lines after its mark."""
     *_, attempt = ["", *_read(log).split(MARK)]
     return [line for line in attempt.splitlines() if line.strip()]
 

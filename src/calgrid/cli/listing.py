@@ -181,7 +181,7 @@ def _conformal() -> Iterator[Entry]:
 
 
 def _described(summaries: Mapping[str, str], page: str) -> Iterator[Entry]:
-    """Names with their summaries, which a page of ours explains."""
+    """Names with their summaries, explained in one of our pages."""
     for name, summary in summaries.items():
         yield {"id": name, "summary": summary, "source": page}
 

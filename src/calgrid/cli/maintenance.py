@@ -210,7 +210,7 @@ def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: boo
 
 
 def _unreadable(study: Path) -> Iterator[tuple[Path, str]]:
-    """Manifest and newest plan of a study that cannot be read, and why."""
+    """Unreadable manifest and newest plan of a study, with the reasons."""
     for path in (study / MANIFEST, *plans(study)[-1:]):
         if path.is_file():
             try:

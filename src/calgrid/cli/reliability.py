@@ -60,7 +60,7 @@ def reliability(options: Arguments) -> None:
 
 
 def _of_classes(data: Logits, output: Output) -> dict[str, Part]:
-    """The rows that are predicted as each class, by its name."""
+    """Class name -> rows predicted as this class."""
     chosen = output.probs.argmax(axis=1)
     predicted_as = np.bincount(chosen)
     most = np.sort(np.argsort(-predicted_as, kind="stable")[:MOST_CLASSES])

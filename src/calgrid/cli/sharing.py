@@ -195,7 +195,7 @@ def _portable(manifest: Manifest) -> Any:
 
 
 def _moved(value: Any, here: str, there: str) -> Any:
-    """A value in which paths in the folder ``here`` are in the folder ``there``."""
+    """A value with paths in the folder ``here`` moved to the folder ``there``."""
     if isinstance(value, str) and (value == here or value.startswith(f"{here}/")):
         return str(PurePosixPath(there, PurePosixPath(value).relative_to(here)))
     if isinstance(value, dict):

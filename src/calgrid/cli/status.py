@@ -193,7 +193,7 @@ def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) ->
 
 
 def _with_progress(job: JobState, lines: list[str]) -> JobState:
-    """A job with the progress that the lines of its log tell."""
+    """A job with the progress from the lines of its log."""
     found = joblogs.progress(lines)
     if found is None:
         return job

@@ -1,4 +1,4 @@
-"""The study that an argument names: by its configuration, or by the folder of its results."""
+"""The study named by an argument: its configuration, or the folder of its results."""
 
 import zipfile
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ EXPECTED = "give the configuration of a study (YAML), or its folder, such as res
 
 
 def study_folder(place: Path) -> Path:
-    """Folder of the results of a study, finished or not, that its configuration, the folder itself
-    or an unpacked archive names.
+    """Folder of the results of a study, finished or not, named by its configuration, the folder
+    itself or an unpacked archive.
 
     Raises
     ------
@@ -43,8 +43,8 @@ def study_folder(place: Path) -> Path:
 
 
 def finished_study(place: Path) -> Path:
-    """Folder of the results of a study whose files are all there and made from each other, named as
-    in :func:`study_folder`.
+    """Folder of the results of a finished study with current files, named as in
+    :func:`study_folder`.
 
     Raises
     ------
@@ -59,8 +59,8 @@ def finished_study(place: Path) -> Path:
 
 
 def require_current(study: Path, place: Path) -> None:
-    """Raise StateError unless the files of a study are all there, intact and made from each other;
-    the message names its ``place``.
+    """Raise StateError unless all files of the study exist, are intact and current; the message
+    names its ``place``.
     """
     if why := why_not_current(study):
         raise StateError(
@@ -69,7 +69,7 @@ def require_current(study: Path, place: Path) -> None:
 
 
 def configuration(place: Path) -> Options:
-    """Configuration of a study: as its file says, or as the study in a folder was run last.
+    """Configuration of a study: from its file, or from the last run of the study in a folder.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def is_results(place: Path) -> bool:
 
 
 def manifests(study: Path) -> Iterator[Manifest]:
-    """Manifest of a study, and of the newest plan of one that is not finished."""
+    """Manifest of a study, and of the newest plan of an unfinished one."""
     if (study / MANIFEST).is_file():
         yield read_record(study / MANIFEST, "manifest")
     if planned := plans(study):

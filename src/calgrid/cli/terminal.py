@@ -47,7 +47,7 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 
 def wrapped(line: str, columns: int) -> str:
-    """Wrap a line between words; what follows stands below its second cell."""
+    """Wrap a line between words; continuation lines start below its second cell."""
     if len(line) <= columns:
         return line
     cell = len(next(CELL.finditer(line))[0])

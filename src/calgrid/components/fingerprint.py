@@ -1,4 +1,4 @@
-"""Fingerprints: hashes of all that a result depends on.
+"""Fingerprints: hashes of all inputs that determine a result.
 
 Snakemake does not detect edits of an imported package, so the key of a job is a hash of its
 resolved options and of the source of all modules it uses. Only behaviour counts, not place: names
@@ -278,8 +278,8 @@ def sources() -> dict[str, str]:
 
 
 def changed(code: Mapping[str, str], sources: Mapping[str, str]) -> list[str]:
-    """Files of modules of calgrid that are now others than in ``code``, a result of
-    :func:`code_digests`; parsing takes a second, so bytes are compared with ``sources`` first.
+    """Files of calgrid's modules that differ from ``code``, a result of :func:`code_digests`;
+    parsing takes a second, so bytes are compared with ``sources`` first.
     """
     found = []
     for name, planned in code.items():

@@ -49,7 +49,7 @@ def find_metric(name: str, where: str = "") -> Metric:
 
 
 def find_ranking_metric(name: str, where: str) -> Metric:
-    """Return a metric of predictions with labels by which models can be ranked.
+    """Return a metric of labelled predictions that can rank models.
 
     Raises
     ------

@@ -156,7 +156,7 @@ class Description:
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether its results depend on a seed, which is one of its hyper-parameters."""
+        """Whether results depend on a seed, given as a hyper-parameter."""
         return "seed" in self.options
 
     def resolve(
@@ -353,8 +353,8 @@ def _registered(namespace: Mapping[str, object]) -> list[Any]:
 
 
 def _check_class(kind: str, component: Any) -> None:
-    """Raise ConfigError if a class has no base class of calgrid, or lacks a method that is abstract
-    in its base.
+    """Raise ConfigError if a class has no base class of calgrid, or does not define an abstract
+    method of its base.
     """
     bases = inspect.getmro(component) if inspect.isclass(component) else ()
     members = {name: getattr(component, name, None) for name in dir(component)}

@@ -101,7 +101,7 @@ def declarations(module: str) -> Declarations:
 
 
 def _imported(module: str, name: str) -> Any:
-    """Return what an import gives a name."""
+    """Return the object that an import binds to a name."""
     if module.startswith(f"{__package__}."):
         return getattr(importlib.import_module(module), name)
     known = Declarations({}, {}) if plugins.locate(module) is None else declarations(module)

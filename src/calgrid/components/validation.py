@@ -50,7 +50,7 @@ PROBLEMS = {
 
 
 class InvalidOptionError(ValueError):
-    """Raised by validators; the message begins with what follows the location of the value."""
+    """Raised by validators; the message continues after the location of the value."""
 
 
 class UnknownKeyError(ValueError):

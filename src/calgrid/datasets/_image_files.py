@@ -76,7 +76,7 @@ class Source(ABC):
     groups: NDArray[np.str_] | None = None
 
     def say_unnamed(self, classes: Sequence[str] | None, named: str) -> None:
-        """Warn of files whose labels are taken in the order of the names of others, if known."""
+        """Warn of files with labels taken in the class order of other files, if known."""
         for path in self.unnamed if classes else ():
             say_unnamed("labels", path, named, classes or ())
 
@@ -285,7 +285,7 @@ class ImageFiles(Dataset):
 
 
 def _add(damaged: dict[str, DataError], where: str, error: DataError) -> None:
-    """Note the error of an image; raise DataError at the last that one message names."""
+    """Collect the error of an image; raise DataError when one message has enough."""
     damaged[where] = error
     if len(damaged) == MOST_DAMAGED:
         raise _of_all(damaged)

@@ -153,7 +153,7 @@ def _groups(path: Path, column: str) -> NDArray[np.str_]:
 
 
 def _by_name(labels: Rows, named: Sequence[str], classes: Sequence[str], path: Path) -> Rows:
-    """Places in ``classes`` of labels, which are places in ``named``."""
+    """Convert labels from places in ``named`` to places in ``classes``."""
     unknown = [name for name in named if name not in classes]
     if unknown:
         raise DataError(

@@ -107,7 +107,7 @@ class CalibratorModule(nn.Module):
         return probabilities.to(values.dtype if values.is_floating_point() else torch.float32)
 
     def _usable(self, values: Tensor) -> Tensor:
-        """Return whether each row of values ``(N, K)`` is one that NumPy takes, ``(N, 1)``."""
+        """Return whether NumPy would accept each row of values ``(N, K)``, as ``(N, 1)``."""
         # comparisons with NaN are false in all runtimes; some pass it over in maxima and sums
         if self.fitted.kind == "probabilities":
             valid = (values >= 0.0) & (values <= 1.0 + ROW_SUM_TOLERANCE)

@@ -61,7 +61,7 @@ OUTPUTS = (METRICS, RESAMPLES)
 
 
 def run(call: Call) -> bool:
-    """Fit and score all calibrators of a run; return False if the result was there already.
+    """Fit and score all calibrators of a run; return False if the result already exists.
 
     The job reads the record of its logits. The folder receives ``metrics.parquet``,
     ``calibrate.json`` and ``resamples.parquet``: metrics with verdicts on common resamples, for

@@ -1,4 +1,4 @@
-"""Job ``data``: prepare a data set or shift family; machine and duration stand outside the
+"""Job ``data``: prepare a data set or shift family; machine and duration are kept out of the
 manifest.
 """
 

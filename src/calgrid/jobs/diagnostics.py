@@ -1,4 +1,4 @@
-"""Data beside metrics: confidence bins, classes, and what the figures of SMART show of fits."""
+"""Data beside metrics: confidence bins, classes, and inputs of the figures of SMART on fits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

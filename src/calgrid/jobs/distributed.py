@@ -23,7 +23,7 @@ from calgrid.training.trainer import Trainer, norm_layers
 
 
 def check(spec: TrainSpec, data: Path, device: str) -> None:
-    """Raise ConfigError if this machine cannot train a run; called before its processes start."""
+    """Raise ConfigError if this machine cannot train a run; called before workers start."""
     where, count = environment.choose_device(device), spec["protocol"]["gpus"]
     protocol = spec["key"]["protocol"]
     if where.type == "cuda":

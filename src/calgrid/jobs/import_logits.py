@@ -24,8 +24,8 @@ from calgrid.storage.specs import EXTERNAL_FILES, ExternalSpec
 
 
 def run(call: Call) -> bool:
-    """Read, check and publish the files of an external run; return False if the result was there
-    already.
+    """Read, check and publish the files of an external run; return False if the result already
+    exists.
 
     Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and
     a value at the edge of a bin may change bins.

@@ -73,7 +73,7 @@ BLOCKS_AHEAD = 2
 
 
 def run(call: Call) -> bool:
-    """Export the logits of a trained run; return False if the result was there already.
+    """Export the logits of a trained run; return False if the result already exists.
 
     The job reads ``model.safetensors`` of the run, whose fingerprint its specification has, and the
     manifests of its data and of the images of its shift families.
@@ -207,7 +207,7 @@ class KeptFile:
 
     @contextmanager
     def completing(self) -> Iterator[Path]:
-        """Yield the path of the file; when it is written, its blocks are deleted."""
+        """Yield the path of the file to write; its blocks are deleted afterwards."""
         path = self._folder / self._name
         begin = time.monotonic()
         yield path

@@ -31,7 +31,7 @@ from calgrid.training.protocol import read_protocol
 
 
 def run(call: Call) -> bool:
-    """Take the weights of a run; return False if the result was there already.
+    """Take the weights of a run; return False if the result already exists.
 
     The job reads the manifest of its data; ``call.root`` is the folder for downloaded checkpoints.
     Computes on the CPU, whatever the device of the study: the workflow asks for no GPU.

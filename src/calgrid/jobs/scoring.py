@@ -320,7 +320,7 @@ class Scorer:
         return calibrator, {**cost, "cached": False}
 
     def _key(self, code: str, seed: int, options: Options, rows: Logits) -> str:
-        """Key of all that :meth:`_fit` receives, and of the code of the calibrator."""
+        """Key of the cache: all inputs of :meth:`_fit`, and the code of the calibrator."""
         weight, bias = self.head or (None, None)
         arrays = {"logits": rows.logits, "labels": rows.label, "features": rows.features}
         about = {"code": code, "seed": seed, "options": options}
@@ -423,8 +423,8 @@ class Scorer:
             self._add_labelled(result, place, probs[rows], self.shifted.label[rows])
 
     def _on_drawn(self, result: Result, base: Row, entry: FittedCalibrator, draw: int) -> None:
-        """Scores of fits on a part of each corruption and severity, or of val and test together,
-        which are not cached.
+        """Scores of fits on a part of each corruption and severity, or of val and test together;
+        not cached.
 
         The parts depend only on seed and condition, so that all calibrators use the same rows.
         """

@@ -38,7 +38,7 @@ SAMPLES = "samples.parquet"
 
 
 def run(call: Call) -> bool:
-    """Train the run of a job; return False if the result was there already.
+    """Train the run of a job; return False if the result already exists.
 
     The job reads the manifest of its data and, of a second stage, ``model.safetensors`` of its
     first; ``call.resume_every`` are the seconds between two resume states.

@@ -1,4 +1,4 @@
-"""Class numbers from labels as people have them: numbers, names of classes, one-hot rows."""
+"""Class numbers from labels of common forms: numbers, names of classes, one-hot rows."""
 
 import re
 from collections.abc import Sequence
@@ -84,8 +84,8 @@ def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) ->
 
 
 def _values_of_names(names: Sequence[str]) -> list[int] | None:
-    """The numbers that names of classes are: 0 and 1 for False and True, or integers but 0 to K-1;
-    None if they are other names.
+    """Numbers written in class names: 0 and 1 for False and True, or integers except 0 to K-1; None
+    for other names.
     """
     words = [name.casefold() for name in names]
     if sorted(words) == ["false", "true"]:
@@ -100,7 +100,7 @@ def _values_of_names(names: Sequence[str]) -> list[int] | None:
 def _numbers_of_text(
     labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
 ) -> tuple[np.ndarray, Sequence[str] | None]:
-    """Class numbers of the names of classes, or of numbers written as text, and these names."""
+    """Class numbers from class names, or from numbers written as text; and the names."""
     try:
         words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels.astype(str)
     except UnicodeDecodeError:

@@ -224,8 +224,8 @@ def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ran
 def _judged(
     results: Sequence[Ranked], against: str, metric: Metric, n_rows: int
 ) -> dict[str, dict[str, Any]]:
-    """Tests against the reference by calibrator. Whether it is better than no calibration is a
-    question of its own, so ``none`` is in no family.
+    """Calibrator -> test against the reference. Whether the reference beats no calibration is a
+    separate question, so ``none`` is in no family.
     """
     models = {result.id: result.resamples for result in results if result.resamples}
     bare = {id: models[id] for id in (NONE, against) if id in models}

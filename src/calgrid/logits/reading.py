@@ -263,7 +263,7 @@ def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _array_named(arrays: Arrays, names: Sequence[str], path: Path) -> np.ndarray | None:
-    """The array with one of the names, or None; two that differ raise DataError."""
+    """The array with one of the names, or None; DataError if two differ."""
     present = [name for name in names if name in arrays]
     if not present:
         return None
@@ -294,8 +294,8 @@ def _refuse_form(
     classes: Sequence[str] | None,
     binary: bool,
 ) -> NoReturn:
-    """Raise DataError for a file without numbers of an accepted form: they are of the other kind,
-    a class has no column, or an option must name them.
+    """Raise DataError for a file without numbers of an accepted form: wrong kind, a class without a
+    column, or an option is needed.
     """
     for other, names in VALUE_NAMES.items():
         start = COLUMN_STARTS[other]
@@ -416,7 +416,7 @@ def _class_columns(
     names: Sequence[str], key: str | None, kind: str, classes: Sequence[str] | None
 ) -> tuple[list[str], Sequence[str] | None]:
     """Find the columns of a table with one class each, in the order of the classes, and the classes
-    that they name, if they do; no columns if none or several forms fit.
+    in their names, if any; no columns if none or several forms fit.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     right_of_class: float = 0
 
     def __str__(self) -> str:
-        """Return the numbers that are needed in words; empty for none."""
+        """Return the needed numbers in words; empty for none."""
         said = []
         if self.of_class:
             right = f"{self.right_of_class} right by the probabilities"

@@ -130,7 +130,7 @@ def _printed(paper: Paper) -> pd.DataFrame:
 
 
 def _own_names(data: StudyData, paper: Paper) -> dict[str, list[str]]:
-    """Methods and calibrators with results that no table of a paper names, by axis."""
+    """Methods and calibrators with results, but in no table of a paper, by axis."""
     cells = [(table, cell) for table in paper.tables for cell in table.cells]
     methods = {place["method"] for table, cell in cells for place in table.places(cell)}
     calibrators = {UNCALIBRATED, *(cell["calibrator"] for _, cell in cells)}
@@ -335,7 +335,7 @@ def marks(table: PaperTable, frame: pd.DataFrame, column: str, exclude: pd.Serie
 
 
 def shown(table: PaperTable, frame: pd.DataFrame, column: str) -> pd.Series:
-    """Numbers of a column as the table shows them."""
+    """Numbers of a column in the unit and digits of the table."""
     numbers = zip(frame["metric"], frame[column], strict=True)
     return pd.Series([table.shown(*number) for number in numbers], frame.index, dtype="float64")
 

@@ -148,7 +148,7 @@ class PaperTable:
         return list(itertools.starmap(self.cell, places))
 
     def places(self, cell: Place) -> list[dict[str, Value]]:
-        """Places of ours that a cell averages over, with the second stage in the method."""
+        """Places of ours averaged by a cell, with the second stage in the method."""
         found = _expanded(cell, self.means)
         return [{**place, "method": run_method(place)} for place in found]
 
@@ -267,7 +267,7 @@ class Paper:
 
 
 def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
-    """Read what the folder of a paper declares."""
+    """Read the declarations in the folder of a paper."""
     folder = paper_folder(home(), name)
     tables, claims, figures = (
         read_yaml(folder / f"{file}.yaml", f"{file} of {name}")
@@ -283,7 +283,7 @@ def declared(name: str, own_protocols: Collection[str] = ()) -> Paper:
 
 
 def papers_of(manifest: Manifest) -> list[Paper]:
-    """Papers that a study names."""
+    """Papers named by a study."""
     named = manifest.get("papers", ())
     return [declared(paper["name"], paper["own_protocols"]) for paper in named]
 
@@ -305,7 +305,7 @@ def _products(blocks: Sequence[Block]) -> Iterator[dict[str, Value]]:
 
 
 def _expanded(place: Place, means: Sequence[Mean]) -> Iterator[Place]:
-    """Places that a place averages over; each entry of ``means`` is applied once."""
+    """Places averaged by a place; each entry of ``means`` is applied once."""
     now = [mean for mean in means if mean["where"].items() <= place.items()]
     later = [mean for mean in means if mean not in now]
     over = {axis: values for mean in now for axis, values in mean["over"].items()}

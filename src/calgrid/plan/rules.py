@@ -52,7 +52,7 @@ def check_temporary_folder() -> None:
 
 
 class Jobs:
-    """A study as the rules use it.
+    """Interface of a study for the rules.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class Jobs:
         return [str(NOW)]
 
     def check_writable(self) -> None:
-        """Raise StateError if a folder is not writable in which a result or log is to be made."""
+        """Raise StateError if the folder of a pending result or log is not writable."""
         folders = {self.folder / HIDDEN}
         for job in self.plan.jobs:
             if not Path(job.result).is_file():
@@ -263,8 +263,8 @@ class Jobs:
                 )
 
     def check_files(self) -> None:
-        """Raise StateError if there is a folder where a record, a model or another file of a result
-        should be, which Snakemake would take for the file.
+        """Raise StateError if a folder has the path of a record, a model or another file of a
+        result: Snakemake would take it for the file.
         """
         records = [stage.result for stage in self.plan.stages]
         for path in [*self._result_files(), *map(Path, records)]:
@@ -273,7 +273,7 @@ class Jobs:
                 raise StateError(f"The {what} {path} is a folder; {MEND}.")
 
     def bring_times_to_now(self) -> None:
-        """Set times of results that are ahead of the clock to now.
+        """Set mtimes of results in the future to now.
 
         Snakemake refuses the output of a job if an input is newer, and a forced job replaces what
         was complete before the call.

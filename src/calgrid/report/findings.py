@@ -79,7 +79,7 @@ def recommendation(data: StudyData, group: Group) -> list[str]:
 
 
 def _choice(data: StudyData, found: Recipes) -> str:
-    """Which recipe to use, and the evidence."""
+    """Recommended recipe, with the evidence."""
     best, others, tied = found.best, found.others, found.tied
     reference = data.baseline
     if reference not in {best["method"], *others["method"]}:  # it is absent or not ranked
@@ -139,7 +139,7 @@ def combined(data: StudyData, row: pd.Series) -> str:
 
 
 def calibration(data: StudyData, group: Group, verdict: str) -> str:
-    """On which methods calibrators have a verdict against none in NLL or calibration error."""
+    """Methods on which calibrators have ``verdict`` against none, in NLL or calibration error."""
     tests = data.select(data.clean_tests, group)
     same = (tests["method"] == tests["against"]) & (tests["against_calibrator"] == UNCALIBRATED)
     said = []

@@ -143,7 +143,7 @@ def _index(data: StudyData) -> tuple[list[Shown], list[FigureEntry]]:
 
 
 def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, list[str]]]:
-    """Question -> what was compared -> answers in words; their table has the numbers."""
+    """Question -> compared names -> answers in words; their table has the numbers."""
     of_calibrators = {
         data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
     }
@@ -169,7 +169,7 @@ def _questions(data: StudyData, tables: Sequence[Shown]) -> dict[str, dict[str, 
 
 
 def _template() -> jinja2.Template:
-    """The template of the report, in which text is escaped."""
+    """The template of the report; text in it is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -31,7 +31,7 @@ class Recipes:
 
     @property
     def tied(self) -> pd.DataFrame:
-        """Others that are not significantly worse."""
+        """Others, not significantly worse."""
         return self.others[self.others["verdict"].isin(NOT_WORSE)]
 
     @property

@@ -329,7 +329,7 @@ class Results:
         return built(self.data, TABLES)
 
     def _check_metrics(self) -> None:
-        """Raise ConfigError if the metric of a plugin is not known to this process."""
+        """Raise ConfigError for a plugin metric unknown to this process."""
         if unknown := [name for name in self.data.own_metrics if name not in metric_names()]:
             folders = self.data.manifest["configuration"].get("plugins") or ["plugins/..."]
             raise ConfigError(

@@ -49,7 +49,7 @@ def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
 
 
 def on_most_rows(data: StudyData, group: Group) -> bool:
-    """Is there no group that differs only in having more validation rows?"""
+    """Whether no other group differs only in having more validation rows."""
     dataset, rows = val_rows(data, group)
     alike = [other for other in data.groups if other._replace(dataset=group.dataset) == group]
     others = [val_rows(data, other) for other in alike]

@@ -130,7 +130,7 @@ def _group_means(values: Floats, group: NDArray[np.intp]) -> Floats:
 def paired_tests(
     pairs: pd.DataFrame, keys: Sequence[str], runs: pd.DataFrame, draws: Draws
 ) -> pd.DataFrame:
-    """Mean difference over common seeds with its variances: what :func:`judge` needs.
+    """Mean difference over common seeds with its variances: the inputs of :func:`judge`.
 
     Returns one row for each combination of ``keys``, in order of appearance, with n_seeds;
     difference, the mean over pairs of runs; std_seed (ddof 1, NaN for one seed); std_test, that of

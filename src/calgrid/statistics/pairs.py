@@ -292,7 +292,7 @@ def study_pairs(
     baseline: str,
     comparisons: Sequence[Mapping[str, object]] = (),
 ) -> pd.DataFrame:
-    """All pairs that the tables and sentences of a study speak of, by their families.
+    """All pairs in the tables and sentences of a study, by their families.
 
     ``estimates`` has the mean of ``cells`` over seeds and its interval, by which the best is found.
     """

@@ -1,4 +1,4 @@
-"""Results of jobs: complete and from one writer, or not there at all.
+"""Results of jobs: complete and from one writer, or absent.
 
 A job works in ``<folder>.partial``, with its resume state, which survives a kill. Its record is
 written last and lists the SHA-256 of all files and of all inputs; then the folder is renamed to
@@ -54,7 +54,7 @@ Produce = Callable[[Path], Facts]
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a job, as its plan tells it.
+    """Call of a job, from its plan.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Call:
         )
 
     def inputs(self, folder: Path, results: Results) -> Facts:
-        """Inputs for the record of a result, which names folders relative to its own."""
+        """Inputs for the record of a result, with names of folders relative to its own."""
         read = {os.path.relpath(above, folder): dict(files) for above, files in results.items()}
         files = {
             os.path.relpath(path, self.root) if self.root else path: sha256

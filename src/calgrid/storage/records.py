@@ -315,8 +315,8 @@ def listing(
     parts: Iterable[str] = STUDY_STAGES,
     read: Callable[[Path], Facts] = record_content,
 ) -> dict[str, str]:
-    """SHA-256 of the files of a result, or of some parts of a study, as their records list them
-    now; of a record itself, the checksum of its content. Empty without a record.
+    """Current SHA-256 of the files of a result, or of some parts of a study, from their records; of
+    a record itself, the checksum of its content. Empty without a record.
     """
     found: dict[str, str] = {}
     hidden = folder / HIDDEN

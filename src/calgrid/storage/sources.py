@@ -1,4 +1,4 @@
-"""Files of users: the SHA-256 of their content, and what lies below a folder."""
+"""Files of users: the SHA-256 of their content, and lists of files below a folder."""
 
 import hashlib
 import json
@@ -82,7 +82,7 @@ def _statuses(path: Path) -> Statuses:
 
 
 def _state(statuses: Statuses) -> str:
-    """Hash of all that changes when a file is written."""
+    """Hash of all file attributes that change on a write."""
     state = [
         [name, each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino]
         for name, each in statuses
@@ -131,7 +131,7 @@ def _read_kept(path: Path | None) -> Mapping[str, object]:
 
 
 def keep(path: Path, content: dict[str, str]) -> None:
-    """Write a file of the cache folder, if that can be written."""
+    """Write a file of the cache folder, if writable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, content)
@@ -230,5 +230,5 @@ class SourceRecord(TypedDict):
 
 
 def record(path: Path, name: str) -> SourceRecord:
-    """Size and SHA-256 of a file, for a manifest; ``name`` is how the manifest calls it."""
+    """Size and SHA-256 of a file, for a manifest with ``name`` as its name."""
     return {"path": name, "size": path.stat().st_size, "sha256": sha256_of(path)}

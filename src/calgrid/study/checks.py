@@ -76,9 +76,7 @@ def check_folders(config: Config) -> None:
 
 
 def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
-    """Check the folder of the data of a study, into which the data sets ``downloads`` are
-    downloaded.
-    """
+    """Check the data folder of a study; data sets ``downloads`` are downloaded to it."""
     folder, first = Path(data_root or ""), next(iter(downloads), "")
     refuse(
         (

@@ -122,7 +122,7 @@ class DatasetCatalog:
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def definition(self, image_set: str) -> Options:
-        """Return what determines the prepared arrays of a configured data set: ``kind``,
+        """Return the inputs that determine the prepared arrays of a configured data set: ``kind``,
         ``options`` and ``sources``; empty for a registered one.
 
         A missing source raises ConfigError.

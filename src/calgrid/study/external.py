@@ -80,7 +80,7 @@ def runs_of(name: str, entry: Entry, root: Path, folder: Path, where: str) -> li
 
 
 def _of_study(name: str, entry: OfStudy, folder: Path, where: str) -> list[ExternalRun]:
-    """A run that another study has made, or a run for each subset of its validation rows."""
+    """A run made by another study, or a run for each subset of its validation rows."""
     made = made_run(entry.run, folder, f"{where}.run")
     if made.disjoint_validation and entry.val_rows is not None:
         raise ConfigError(
@@ -142,9 +142,7 @@ def made_run(asked: NamedRun, folder: Path, where: str) -> ExternalRun:
 
 
 def _only_run(asked: NamedRun, plan: Options, where: str) -> tuple[Options, Options]:
-    """Names of the only run that is asked for, with its checkpoint, and its entry in the
-    manifest.
-    """
+    """Names of the only requested run, with its checkpoint, and its entry in the manifest."""
     found = []
     for run in plan["manifest"]["runs"]:
         for checkpoint in plan["jobs"][run["calibrate"]]["checkpoints"]:

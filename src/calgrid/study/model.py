@@ -349,7 +349,7 @@ class Comparison(Model):
 
 
 class Scoring(Model):
-    """Options of scores: where one differs, all runs are scored again."""
+    """Options of scores: a change in one scores all runs again."""
 
     bins: int = Field(15, ge=2, le=10_000, description="Bins of the calibration errors.")
     bootstrap: int = Field(

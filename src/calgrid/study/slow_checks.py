@@ -222,7 +222,7 @@ def check_networks(study: Study) -> None:
 
 
 def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
-    """Try a network; one of timm that works is not tried again with the same releases and code."""
+    """Try a network; a working one of timm is cached for the same releases and code."""
     kept = None
     if backbone.startswith("timm/") and find_spec("timm"):
         releases = [__version__, *map(metadata.version, ("timm", "torch"))]
@@ -290,7 +290,7 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
 def _read_bank(
     study: Study, name: str, entry: Bank
 ) -> "Iterator[tuple[ExternalRun, dict[str, BankRows]]]":
-    """Runs that are taken from a bank, each with its val and test rows."""
+    """Runs of a bank, each with its val and test rows."""
     from calgrid.logits.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = study.data_root / entry.file
@@ -416,9 +416,8 @@ def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where
 def _identities(
     study: Study, runs: Sequence[ExternalRun], where: str
 ) -> tuple[dict[RunKey, dict[str, str]], int, Sequence[str] | None]:
-    """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identities of their val and test rows, and the number of their classes and their names, if
-    known.
+    """Read the files of runs that differ only in their subset of the validation rows; return the
+    identities of their val and test rows, and the number and names of their classes, if known.
     """
     # NumPy, SciPy and pyarrow
     from calgrid.logits.entry import first_rows, read_external  # noqa: PLC0415

@@ -429,7 +429,7 @@ class Study:
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Names that all lists have, in the order of the first."""
+    """Names in all lists, in the order of the first."""
     common = set(lists[0]).intersection(*lists)
     return tuple(name for name in lists[0] if name in common)
 

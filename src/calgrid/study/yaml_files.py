@@ -23,8 +23,7 @@ class _RepeatedKeyError(Exception):
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """The safe loader, which also raises _RepeatedKeyError for a repeated key (YAML would keep the
-    last).
+    """The safe loader; raises _RepeatedKeyError for a repeated key (YAML would keep the last).
 
     Keys that a merge (``<<``) adds are not compared.
     """

@@ -26,7 +26,7 @@ class Average:
         self.mean: dict[str, torch.Tensor] = {}
 
     def add(self, share: float) -> None:
-        """Move the mean by ``share`` of the way to the network; the first time, all of it."""
+        """Move the mean by ``share`` of the way to the network; the first call copies it."""
         if self.count == 0:
             self.mean = {name: tensor.clone() for name, tensor in self._tensors.items()}
         # frozen weights stay to the bit: their difference is 0

@@ -147,7 +147,7 @@ class GraphedStep:
         return self._logits
 
     def _watched(self, batch: Batch) -> Tensor:
-        """Compute a step without a graph, and see whether it can be one."""
+        """Compute a step without a graph, and decide whether it can be one."""
         self._plain -= 1
         self._numbers = self._numbers_now()
         with HostWatch() as watch:

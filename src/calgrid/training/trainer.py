@@ -431,7 +431,7 @@ class Trainer:
 
 
 def copied(states: States) -> States:
-    """A copy on the CPU, as a resumed run reads it: no memory of the device is held."""
+    """Return a copy on the CPU, as in a resumed run, without references to device memory."""
     copies = {}
     for part, tensors in states.items():
         copies[part] = {

@@ -30,12 +30,12 @@ FITTED: Mapping[str, str] = {
 
 
 def plain(names: Iterable[str]) -> list[str]:
-    """Names of calibrators as in the configuration, without what they were fitted on."""
+    """Names of calibrators as in the configuration, without the rows of their fits."""
     return [name.partition(" (")[0] for name in names]
 
 
 def plain_names(data: StudyData) -> list[str]:
-    """Names of all calibrators of a study, in its order, without what they were fitted on."""
+    """Names of all calibrators of a study, in its order, without the rows of their fits."""
     return list(dict.fromkeys(plain(data.calibrators)))
 
 

@@ -105,7 +105,7 @@ FIGURES = (
 def write_figures(
     data: StudyData, out: Path, kinds: Iterable[FigureKind], formats: Iterable[str]
 ) -> list[Path]:
-    """Draw all figures for which there are data, and write ``index.json``.
+    """Draw all figures with data, and write ``index.json``.
 
     PDFs have the width of a page of a paper (178 mm), or of one of its columns (85 mm). Returns the
     paths of the files written, the index last.

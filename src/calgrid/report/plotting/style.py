@@ -245,7 +245,7 @@ def log_if_wide(ax: Axes, values: np.ndarray, factor: float, room: float) -> boo
 
 
 def say_scales(figure: Figure) -> None:
-    """Add to the labels of logarithmic axes that they are."""
+    """Name the logarithmic scale in the labels of logarithmic axes."""
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
             label = axis.get_label_text()
