@@ -291,7 +291,7 @@ class Calibrator(ABC):
         ------
         StateError : not fitted.
         DataError : an input is missing or does not match the description above, also logits that
-            are probabilities in every row, and classes other than those of the fit.
+            are probabilities in every row, and other classes than in the fit.
         ConfigError : the code of a plugin fails, or changes predictions although it says that it
             does not (``keeps_argmax``).
         """

@@ -25,8 +25,8 @@ IDENTITY = np.array([1.0, 1.0, 0.0])
 def fit_beta(log_score: Array, log_rest: Array, target: Array) -> LogisticFit:
     """Return a, b >= 0 and c of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) + c)``.
 
-    If it has no minimum, because s separates the labels, 0.1 / N times the mean squared distance of
-    the log odds from those of s is added.
+    If there is no minimum, because s separates the labels, a penalty is added: 0.1 / N times the
+    mean squared distance of the log odds from the log odds of s.
 
     Parameters
     ----------

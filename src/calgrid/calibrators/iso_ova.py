@@ -20,7 +20,7 @@ class IsotonicRegressionOneVsAll(OneVsAllMap):
     N, the sum of these minima is not small. A class without validation samples keeps its
     probability.
 
-    Without these bounds each map is that of scikit-learn's ``IsotonicRegression`` in 64 bits; in 32
+    Without these bounds each map equals scikit-learn's ``IsotonicRegression`` in 64 bits; in 32
     bits it merges scores closer than 1e-6.
 
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).

@@ -147,7 +147,7 @@ TRACEBACK = "Traceback (most recent call last):"
 def _raised(lines: Sequence[str]) -> str:
     """Return the first line of the message of the last exception in a log; empty without any.
 
-    Errors of CUDA have further lines, which are the same for all of them.
+    All errors of CUDA end with the same further lines.
     """
     begins = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
     if not begins:

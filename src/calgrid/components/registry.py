@@ -482,7 +482,7 @@ def _described(component: Description) -> str:
 def descriptions(kind: str) -> Mapping[str, Description]:
     """All valid components of a kind by identifier, in alphabetical order, not imported.
 
-    A data set has the shifts of which it is the ``base`` among its ``families``.
+    The ``families`` of a data set include all shifts with this ``base``.
     """
     components = _files(kind).descriptions
     found = {id: components[of, id] for of, id in sorted(components) if of == kind}

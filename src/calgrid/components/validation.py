@@ -108,7 +108,7 @@ def validated(model: type[Checked], value: Any, what: str) -> Checked:
 
     Raises
     ------
-    ConfigError : the value is invalid; the message begins with ``what`` it is.
+    ConfigError : the value is invalid; the message begins with its name ``what``.
     """
     try:
         return model.model_validate(value)

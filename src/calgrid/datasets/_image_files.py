@@ -99,7 +99,7 @@ class ImageFiles(Dataset):
     val_size : number of images drawn from the training files if ``val`` has no files.
     split : draw images with the same share of each class, or shuffled.
     split_seed : seed of the draw, and of the ``subset``.
-    groups : what belongs together, as the images of a patient: a column of the Parquet files, or a
+    groups : images that belong together, as of one patient: a column of the Parquet files, or a
         regular expression for the path of an image below its folder, whose part in parentheses is
         the name of the group. Groups are drawn whole, so splits may have fewer images than
         ``test_size`` and ``val_size``; one in two splits is an error.

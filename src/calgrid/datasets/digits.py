@@ -48,7 +48,7 @@ class Digits(Dataset):
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the three splits, drawn at once and stratified by class; see :class:`Dataset`.
 
-        A ``val_seed`` draws the validation rows anew from those that are not test rows.
+        A ``val_seed`` draws the validation rows anew from all rows except test rows.
         """
         images, labels = digit_bank()
         images = grey_to_rgb(images)

@@ -74,7 +74,7 @@ class ParquetSource(Source):
     ----------
     data_root, names : the files are ``data_root/name``.
     image_column, label_column : names of the columns; the usual ones if None.
-    classes : names of the classes in their order; those of the first file that has names if None.
+    classes : names of the classes in their order; None: from the first file with names.
     group_column : name of the column of groups, if there is one.
 
     Raises

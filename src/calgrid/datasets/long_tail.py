@@ -4,9 +4,9 @@ of them, r one over the imbalance factor.
 The frequencies are those of Cao et al. (kaidic/LDAM-DRW) and of Zhong et al. (dvlab-research/
 MiSLAS): the first class is the most frequent, the last the rarest. They train on N = 5,000 or 500
 images of the first class and have no validation images. Here the validation images are drawn first,
-as many of each class (for CIFAR not those of the balanced data set, which are drawn regardless of
-class), and N is what is left of a class: nine tenths for CIFAR. So counts do not depend on the
-draw. The test images are those of the balanced data set.
+as many of each class (for CIFAR other ones than in the balanced data set, where classes do not
+count), and N is the rest of a class: nine tenths for CIFAR. So counts do not depend on the draw.
+The test images are those of the balanced data set.
 """
 
 from collections.abc import Mapping
@@ -79,8 +79,8 @@ class LongTailed(Dataset):
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`.
 
-        Images of a class are kept in the order of one shuffle, so that those of a larger imbalance
-        are among those of a smaller one.
+        Images of a class are kept in the order of one shuffle, so that a larger imbalance keeps a
+        subset of the images of a smaller one.
         """
         splits = self.balanced().build(data_root)
         parts = splits["train"], splits["val"]

@@ -67,8 +67,8 @@ class Prepared:
     id, role : registered identifier; ``dataset``, ``shift`` or ``ood``.
     n_classes : K; 0 for an out-of-distribution set.
     mean, std : normalisation constants of the three channels, for pixels in [0, 1]. A shift family
-        has those of its base, an out-of-distribution set those of the base it was prepared for, or
-        None.
+        has the constants of its base, an out-of-distribution set the constants of the base it was
+        prepared for, or None.
     splits : read-only splits ``train``, ``val``, ``test`` (dataset), ``test`` (ood) or ``shift``
         (all conditions of a shift family).
     conditions : the conditions of a shift family, in the order of its rows; else empty.

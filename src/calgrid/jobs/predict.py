@@ -162,9 +162,8 @@ def _take_files(call: Call, folder: Path, results: Results, shifts: Mapping[str,
 class KeptFile:
     """A file that is computed in blocks: the blocks are stored until the file is complete.
 
-    Damaged blocks and files, and those of other ``inputs`` (all that the file depends on,
-    JSON-like), are computed again. ``name`` is the path of the file in the working folder of the
-    job.
+    Blocks and files are recomputed if damaged or made from other ``inputs`` (all inputs of the
+    file, JSON-like). ``name`` is the path of the file in the working folder of the job.
     """
 
     def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:

@@ -498,7 +498,7 @@ def from_arrays(
 
     Parameters
     ----------
-    arrays : further arrays, of which those in ``EXTRAS`` are kept.
+    arrays : further arrays; ones named in ``EXTRAS`` are kept.
     values : logits or probabilities ``(N, K)``, or with ``binary`` ``(N,)``. labels : ``(N,)``.
     path : file, for messages.
     Other parameters and errors: see :func:`read_any`.

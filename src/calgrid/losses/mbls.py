@@ -20,9 +20,9 @@ from calgrid.losses.base import Loss, LossTerms, cross_entropy, margin_excess
 class MarginLabelSmoothing(Loss):
     """Margin-based label smoothing ``mean(CE) + lambda mean_{i,c} relu(max_l s_l - s_c - m)``.
 
-    Averaged over classes as in the official code (a sum in the paper). Defaults are those of the
-    FeDLaS paper, so that ``fedlas_mbls`` differs only by its modules; the official run on
-    Tiny-ImageNet has ``lambda_=0.1``.
+    Averaged over classes as in the official code (a sum in the paper). Defaults are from the FeDLaS
+    paper, so that ``fedlas_mbls`` differs only by its modules; the official run on Tiny-ImageNet
+    has ``lambda_=0.1``.
 
     Parameters
     ----------

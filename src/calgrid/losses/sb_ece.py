@@ -21,8 +21,8 @@ class SoftBinnedECE(Loss):
 
     Sample i of confidence k_i is in the bin of centre m_j with the share ``w_ij = softmax_j(-(k_i -
     m_j)^2 / T)``. With its mass ``W_j = sum_i w_ij`` and correctness c, the term is ``sqrt(sum_j
-    W_j / N (sum_i w_ij (k_i - c_i) / W_j)^2)``. Exponent 2 is that of the official code, which has
-    no defaults: 15 bins are usual, lambda 1 and temperature 0.01 are ours. (The authors tuned both;
+    W_j / N (sum_i w_ij (k_i - c_i) / W_j)^2)``. Exponent 2 is from the official code, which has no
+    defaults: 15 bins are usual, lambda 1 and temperature 0.01 are ours. (The authors tuned both;
     their values are not verified.) The term depends on the batch size.
 
     Parameters

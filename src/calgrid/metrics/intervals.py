@@ -26,17 +26,16 @@ c is the possible
     Studies 2019; Andrews and Soares, Econometrica 2010). For other errors c is the error of the
     resampling noise (triangle inequality). The upper end of ``ks`` is at least as far from v as the
     lower one, because a maximum of sums is often larger in resamples: without this 8 % of the
-    intervals of 500 samples ended below the truth; so is that of ``ece_sweep``, whose few bins hide
-    gaps (9 % of 370 sets of 200 samples). The ends of a difference are d -+ sqrt(r^2 + s^2
-    - 2 c r s), with r and s the half-widths of both intervals in this direction and c the
+    intervals of 500 samples ended below the truth; so is the upper end of ``ece_sweep``, whose few
+    bins hide gaps (9 % of 370 sets of 200 samples). The ends of a difference are d -+ sqrt(r^2 +
+    s^2 - 2 c r s), with r and s the half-widths of both intervals in this direction and c the
     correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
-    one model alone is not significant.
-    Only negative c is used, as between an over- and an underconfident model (without it the
-    coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated
-    and a slightly overconfident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
-    debiased error has the interval of its plain error: both estimate the same quantity, and the
-    remaining bias (the correction removes two fifths at perfect calibration, all of it far from
-    there) is as hard to bound.
+    one model alone is not significant. Only negative c is used, as between an over- and an
+    underconfident model (without it the coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with
+    positive c the coverage for a calibrated and a slightly overconfident model was too low (87 %
+    for ``aece``, 83 % for ``o_ece``). A debiased error has the interval of its plain error: both
+    estimate the same quantity, and the remaining bias (the correction removes two fifths at perfect
+    calibration, all of it far from there) is as hard to bound.
 ``unbiased`` v -+ t s : ``squared_ce`` and the parts of the NLL. Under resampling they change by a
 linear part and by products of two added
     samples, with variances l and p. Near calibration the linear part holds the noise of the samples
@@ -44,8 +43,8 @@ linear part and by products of two added
     up to sqrt(3) there (Arcones and Giné, Annals of Statistics 1992, on degenerate U-statistics). t
     is the Student quantile with R - 1 degrees of freedom. For two models the same with the
     differences, so a model against itself has width 0. For one model the upper end of
-    ``squared_ce`` and ``nll_calibration``, which are squares of gaps, is that of an interval which
-    is symmetric for the root of c: c + t s + (t s)^2 / 4 c, with c = max(v, 0) + sqrt(p / 2), the
+    ``squared_ce`` and ``nll_calibration``, which are squares of gaps, comes from an interval
+    symmetric for the root of c: c + t s + (t s)^2 / 4 c, with c = max(v, 0) + sqrt(p / 2), the
     noise of one gap. The linear part of ``nll_refinement`` is that at the upper end of the interval
     of the temperature: where the best one is near its bound, its losses hardly differ.
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we

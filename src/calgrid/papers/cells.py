@@ -83,13 +83,13 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
 
     Yields
     ------
-    Each table; its frame has the cells of the paper, and behind them those of its own rows and
-    columns with a number of ours (``own``): ``row``, ``column``, the coordinates, our results
-    (``ours``, ``std``, ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked
-    rows), ``published``, ``published_std``, ``suspect``, ``difference`` (ours - published), and the
-    marks ``ours_mark`` and ``published_mark``. Protocols of one line (key ``lines`` of the
-    configuration) share a frame, under the name of the line. Without results, protocol and
-    checkpoint are empty, and only published numbers are present.
+    Each table; its frame has the cells of the paper, followed by cells of its own rows and columns
+    with a number of ours (``own``): ``row``, ``column``, the coordinates, our results (``ours``,
+    ``std``, ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows),
+    ``published``, ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks
+    ``ours_mark`` and ``published_mark``. Protocols of one line (key ``lines`` of the configuration)
+    share a frame, under the name of the line. Without results, protocol and checkpoint are empty,
+    and only published numbers are present.
     """
     printed, names, laid = _printed(paper), _own_names(data, paper), []
     for table in paper.tables:

@@ -181,8 +181,8 @@ class Claim:
     table : number of the table of its cells, or figure and number.
     better, where : coordinates of these cells; each combination gives separate cases. Ranks, and
         means over data sets (`average`), are cases only if ``where`` names them.
-    than : coordinates in which the rivals differ, all of which must exist; by default all cells
-        that compete for best in the table.
+    than : coordinates of the rivals where they differ; all rivals must exist. By default all cells
+        competing for best in the table.
     at_least : number of cases in which it must hold; by default all.
     margin : if not 0, the claim is only that the cell is not worse than its rival by this margin,
         in the unit of metrics.parquet (0.01 is one percentage point).
@@ -319,7 +319,7 @@ def further(
     """Rows or columns for further methods and calibrators of a study, by axis, for each group of
     entries that differ only in this coordinate, if the table compares two or more.
 
-    ``axes`` are those of the parts of a heading, or else those of the entry.
+    ``axes``: of the parts of a heading, by default of the entry.
     """
     for axis, more in names.items():
         alike: dict[tuple[tuple[str, Value], ...], list[Entry]] = {}

@@ -196,7 +196,7 @@ class Jobs:
 
         Raises
         ------
-        StateError : a result that must be made again is in a folder that is not writable.
+        StateError : a stale result is in a folder that is not writable.
         """
         self._settings = settings
         self._unforced = pending(self.plan)

@@ -176,7 +176,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     of the linear head exceeds its mean confidence, else by bisection to 1e-4 such that both are
     equal for the mixed logits. The paper calls delta the target ratio and the weight gamma.
 
-    Differences. The official code returns the last midpoint whose gap is below that of the linear
+    Differences. The official code returns the last midpoint with a smaller gap than the linear
     head; we return the final one (the same limit). It keeps M0 outside the checkpoint; here it is a
     buffer. It uses a pre-activation WRN with additional BN and ReLU in the linear branch; our
     backbones end with an activation, so this branch is unchanged and the adaptor takes activated

@@ -26,9 +26,9 @@ class CutMix(MixedPairs):
     """CutMix of a batch with a permutation of itself.
 
     One rectangle per batch, of the sides of the image times ``sqrt(1 - lambda)`` with ``lambda ~
-    Beta(alpha, alpha)``, around a random pixel; what is outside of the image is cut off. It is
-    taken from a random partner j of each sample i, and with ``w`` the share of the area outside of
-    it::
+    Beta(alpha, alpha)``, around a random pixel; parts outside of the image are cut off. The
+    rectangle comes from a random partner j of each sample i, and with ``w`` the share of the area
+    outside of it::
 
         L = w loss(z(x), y_i) + (1 - w) loss(z(x), y_j)
 

@@ -35,9 +35,9 @@ class RegMixup(Procedure):
         L = 1/2 loss(z(x_i), y_i) + 1/2 (lambda loss(z(x), y_i) + (1 - lambda) loss(z(x), y_j))
 
     The paper has the sum of both losses; the official code takes the mean over the 2 B images, half
-    of it, and sends them through the network together, so that batch normalisation has the
-    statistics of both. Training accuracy is that of the plain images. alpha is 20, for CIFAR-100
-    10, as in the official commands and in OpenOOD.
+    of it, and sends them through the network together, so that batch normalisation sees both.
+    Training accuracy is that of the plain images. alpha is 20, for CIFAR-100 10, as in the official
+    commands and in OpenOOD.
 
     Parameters
     ----------

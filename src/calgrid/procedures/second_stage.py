@@ -102,7 +102,7 @@ def load_checked(module: nn.Module, state: State, what: str) -> None:
 
     Raises
     ------
-    StateError : names or shapes differ from those of ``what`` the module is.
+    StateError : names or shapes differ from the module's, called ``what``.
     """
     try:
         module.load_state_dict(state)

@@ -68,8 +68,8 @@ def ties(
     """Metric -> index labels of recipes not significantly worse than the best by the deciding
     metric; the best is included if any was tested.
 
-    ``rows`` are of :meth:`StudyData.test`; those with the same value in the column ``within`` are
-    compared that keep its best accuracy. With one seed only calibrators of a method are compared,
+    ``rows`` are of :meth:`StudyData.test`; compared are recipes with the same value in the column
+    ``within`` that keep its best accuracy. With one seed only calibrators of a method are compared,
     on its network.
     """
     found: dict[str, set[Any]] = {}

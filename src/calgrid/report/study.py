@@ -286,8 +286,7 @@ class StudyData:
     def test(self, group: Group, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
         """Wide summary of the clean test split, one row per method and calibrator.
 
-        Columns are those of :func:`wide` and, ranked within each calibrator, those of
-        :func:`rank_rows`.
+        Columns as from :func:`wide` and, ranked within each calibrator, from :func:`rank_rows`.
         """
         table = wide(self.tidy(group, "test", calibrators), ["method", "calibrator", "fit_on"])
         if table.empty:

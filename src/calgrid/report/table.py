@@ -38,7 +38,7 @@ class Cell:
 
     Attributes
     ----------
-    text, spread : the value, and what is shown small beside it.
+    text, spread : the value, and the small text beside it.
     bold, underlined : marks of the value.
     sort : number to sort by; NaN if a column of numbers has none here, None in a column of text.
     link : target of a link.

@@ -1,7 +1,8 @@
 """Methods tuned with an equal budget: selection on validation rows, and scores of the selected runs
 on test rows.
 
-Each seed selects separately, so that the variance over seeds includes that of the selection.
+Each seed selects separately, so that the variance over seeds includes the variance of the
+selection.
 """
 
 from collections.abc import Mapping, Sequence

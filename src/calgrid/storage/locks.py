@@ -95,7 +95,7 @@ class OwnerLock:
     Parameters
     ----------
     path : the lock file; its folder is created.
-    what : what it protects, for messages ("run digits/resnet8/ce/seed1").
+    what : name of the protected result, for messages ("run digits/resnet8/ce/seed1").
     wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT``
         (default ``WAIT_SECONDS``).
 

@@ -40,7 +40,7 @@ def job_record(facts: Facts, begin: float, *packages: str) -> Facts:
     """Return the record of a job without a network: its inputs and results, environment, seconds
     and memory.
 
-    ``begin`` is ``time.monotonic()`` at its start; ``packages`` are those whose versions affect its
+    ``begin`` is ``time.monotonic()`` at its start; ``packages``: packages whose versions affect its
     results.
     """
     return {

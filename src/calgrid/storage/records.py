@@ -176,7 +176,7 @@ def read_record(path: Path, what: str = "record") -> Any:
     Raises
     ------
     DataError : the file is missing or damaged, or lists a file outside of its folder; the message
-        names ``what`` it is.
+        has its name ``what``.
     """
     content = read_json(path, what, MEND)
     found = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
@@ -199,7 +199,7 @@ def outside(content: Facts) -> str | None:
 def check_fingerprint(facts: Facts, expected: str | None, what: str, mend: str = MEND) -> None:
     """Raise StateError unless ``facts`` have the expected fingerprint; None accepts any.
 
-    The message names the file, ``what`` with its path, and how to ``mend`` it.
+    The message has the name ``what`` of the file, its path, and the fix ``mend``.
     """
     found = facts.get("fingerprint")
     if expected is not None and found != expected:

@@ -40,7 +40,7 @@ class DatasetCatalog:
     Parameters
     ----------
     configured : name -> {"base": registered kind, "like": registered data set, "families": [...],
-        option: value, ...}; ``base`` may be a registered data set, of which this is a variant.
+        option: value, ...}; ``base`` may be a registered data set, for a variant.
     data_root : folder of the user's files; the working directory if None.
 
     Attributes
@@ -78,8 +78,8 @@ class DatasetCatalog:
     def describe(self, name: str, where: str = "", role: str = "") -> registry.Description:
         """Return the facts of a data set; the id of a configured one is its name.
 
-        ``role`` is that of the names that the error for an unknown one suggests; '' suggests all.
-        An unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
+        ``role``: role of the names suggested in the error for an unknown one; '' suggests all. An
+        unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
         """
         if name in self._descriptions:
             return self._descriptions[name]

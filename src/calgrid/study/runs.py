@@ -353,8 +353,8 @@ class ExternalRun(Predicted):
 class Ensemble(Predicted):
     """An ensemble of trained or external runs, in the place of a run.
 
-    ``pool`` says what is averaged, after ``calibrator`` where it is ``calibrated``. Members that
-    draw their validation images form no ensemble.
+    ``pool`` names the averaged quantity; if it is ``calibrated``, ``calibrator`` is applied first.
+    Members that draw their validation images form no ensemble.
     """
 
     members: tuple[RunKey, ...]

@@ -122,7 +122,7 @@ def read_names(path: Path, what: str) -> list[str]:
 
     Raises
     ------
-    ConfigError : the file, which messages call ``what``, cannot be read or has no names.
+    ConfigError : the file, called ``what`` in messages, cannot be read or has no names.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

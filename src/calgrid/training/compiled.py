@@ -1,7 +1,7 @@
 """The body of a network in training, compiled by ``torch.compile``: batch normalisation, ReLU and
 sums become one operation where they follow one another.
 
-It computes what the layers compute, up to rounding. Compiled code is kept in PyTorch's own cache
+Results equal the layers' up to rounding. Compiled code is kept in PyTorch's own cache
 (``TORCHINDUCTOR_CACHE_DIR``, by default a folder for temporary files), for all runs on a machine.
 """
 

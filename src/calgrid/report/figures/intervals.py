@@ -39,8 +39,8 @@ class Intervals:
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
         """Wide rows of all methods, by rank, with up to MOST calibrators.
 
-        These are :meth:`StudyData.few_calibrators`, that of the best recipe, then those with the
-        lowest metric averaged over methods.
+        These are :meth:`StudyData.few_calibrators`, the best recipe's calibrator, then the ones
+        with the lowest metric averaged over methods.
         """
         rows = data.test(group)
         recipes = best_of_all(data, group)
