@@ -48,7 +48,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import CalgridError
-from calgrid.jobs.calibrate import FITS
+from calgrid.jobs.scoring import FITS
 from calgrid.plan.plan import Plan
 from calgrid.plan.resources import Resources
 from calgrid.storage.arrays import write_head
