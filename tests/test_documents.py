@@ -62,7 +62,7 @@ def small_metrics():
 @pytest.mark.parametrize(
     ("pages", "folder"),
     [
-        ({"cifar10": 2, "cifar10_shift": 3, "cifar10_bank": 4, "fedlas_ablation": 1}, "cifar10"),
+        ({"cifar10": 3, "cifar10_shift": 3, "cifar10_bank": 4, "fedlas_ablation": 1}, "cifar10"),
         ({"photographs": 1}, "photographs"),
         ({"ensembles": 2}, "ensembles"),
         ({"published_networks": 1}, "published_networks"),
