@@ -328,12 +328,14 @@ def test_a_stage_that_was_made_with_several_versions_is_named(build):
     path = study.folder / "runs.json"
     runs = read_record(path)["runs"]
     runs[1]["environments"][1]["scipy"] = "1.0.0"
+    runs[0]["environments"].append({"stage": "sharpness", "scipy": "1.1.0"})
     write_record(path, {"runs": runs})
     made = {"environment": {"scipy": "1.15.0"}, FILES: listed(study.folder, STUDY_FILES)}
     write_record(study.folder / ".calgrid/aggregate-0.json", made)
     words = Page(report(study)).words
     assert words.count(f"calibrators and metrics {__version__} ") == 2
     assert "statistics 1.15.0 1" in words
+    assert "sharpness 1.1.0 1" in words
     said = "Made with several versions: calibrators and metrics with SciPy "
     assert f"{said}1.0.0, {scipy.__version__}." in words
 

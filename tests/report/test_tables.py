@@ -252,7 +252,7 @@ def test_costs_are_relative_to_the_baseline(tables):
     assert (others.loc[others["method"] == "ce", "ratio_to_baseline"] == 1).all()
 
 
-def test_probes_have_a_section_of_the_costs_with_one_row_each(build):
+def test_probes_and_jobs_of_a_new_kind_have_a_section_of_the_costs_with_one_row_each(build):
     study = build(**PAIR)
     path = study.folder / "costs.parquet"
     costs = pd.read_parquet(path)
@@ -261,10 +261,14 @@ def test_probes_have_a_section_of_the_costs_with_one_row_each(build):
         stage.assign(stage="probe", item=name, seconds=seconds)
         for name, seconds in (("few", 3.0), ("angles", 0.5))
     ]
-    pd.concat([costs, *probes]).to_parquet(path)
-    rows = study.shown("costs")["digits, resnet8, protocol quick: probes"]
-    shown = [(row["Probe"], float(row["Seconds"])) for row in rows if row["Method"] == "ce"]
+    of_new_kind = stage.assign(stage="sharpness", seconds=7.0)
+    pd.concat([of_new_kind, costs, *probes]).to_parquet(path)
+    *_, (heading, of_probes), (last, others) = study.shown("costs").items()
+    assert heading == "digits, resnet8, protocol quick: probes"
+    shown = [(row["Probe"], float(row["Seconds"])) for row in of_probes if row["Method"] == "ce"]
     assert shown == [("few", 3.0), ("angles", 0.5)]
+    assert last == "digits, resnet8, protocol quick: sharpness"
+    assert [float(row["Seconds"]) for row in others] == [7.0, 7.0]
 
 
 def test_training_time_of_a_second_stage_holds_its_first_stage(build):

@@ -253,7 +253,7 @@ def _costs_of(
 
 
 def _costs(run: ManifestRun, fits: Sequence[Facts]) -> Iterator[Row]:
-    """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
+    """Costs of a run: first stage, training, prediction, further jobs, fits of calibrators."""
     first = run["first_stage"]
     found: list[tuple[str, str, Row]] = []
     if first is not None:
@@ -271,8 +271,10 @@ def _costs(run: ManifestRun, fits: Sequence[Facts]) -> Iterator[Row]:
             total[name] = sum(cost[name] or 0 for cost in costs)
         total["peak_memory_mb"] = max(cost["peak_memory_mb"] for cost in costs)
         found.append(("train", "", total))
-    for probe in run.get("probes", ()):
-        found.append(("probe", probe["name"], _job_cost(probe["folder"], PROBE)))
+    for folder in run.get("further", ()):
+        name = record_of(Path(folder))
+        item = Path(folder).name.partition("-")[0].partition("_")[2]  # the name of a probe
+        found.append((Path(name).stem, item, _job_cost(folder, name)))
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         found.append(("calibrate", fit["calibrator"], {**measured, "device": "cpu"}))
@@ -385,11 +387,12 @@ def _facts(run: ManifestRun) -> Row:
     """Key, and environments of its jobs; of trained runs options and environment of training, too,
     of a bank's the origin.
     """
-    jobs = [("predict", run["predict"], PREDICT), ("calibrate", run["calibrate"], CALIBRATE)]
-    jobs += [("probe", probe["folder"], PROBE) for probe in run.get("probes", ())]
+    jobs = [(run["predict"], PREDICT), (run["calibrate"], CALIBRATE)]
+    jobs += [(folder, record_of(Path(folder))) for folder in run.get("further", ())]
     environments = []
-    for stage, folder, name in jobs:
-        environments.append({"stage": stage, **_record(folder, name).content["environment"]})
+    for folder, name in jobs:
+        environment = _record(folder, name).content["environment"]
+        environments.append({"stage": Path(name).stem, **environment})
     facts: Row = {**run["key"], "environments": environments}
     if run.get("bank", False):
         facts["origin"] = _record(run["predict"], PREDICT).content["origin"]

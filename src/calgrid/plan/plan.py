@@ -621,6 +621,8 @@ class Plan:
         if isinstance(made, Ensemble) and not external:
             stages = [*members, *(self.study.trained[member].first_stage for member in members)]
             run["members"] = [self.train(stage).folder for stage in stages if stage is not None]
+        if further := self.further(key):
+            run["further"] = [job.folder for job in further]
         if wanted.probes:
             run["probes"] = []
         for job in (self.probe(key, name) for name in wanted.probes):
@@ -635,10 +637,13 @@ class Plan:
         prepared = sorted(self.study.prepared(), key=lambda each: bool(base(each[0])))
         jobs: list[Job[Any]] = [self.data(image_set, seed) for image_set, seed in prepared]
         jobs += map(self.train, dict.fromkeys(self.study.training.values()))
-        for key, evaluation in self.study.evaluations.items():
-            jobs += [self.predicted(key), self.calibrate(key)]
-            jobs += [self.probe(key, name) for name in evaluation.probes]
+        for key in self.study.evaluations:
+            jobs += [self.predicted(key), self.calibrate(key), *self.further(key)]
         return jobs
+
+    def further(self, key: RunKey) -> list[Job[Any]]:
+        """Jobs of a run beside its predictions and scores: probes."""
+        return [self.probe(key, name) for name in self.study.evaluations[key].probes]
 
     def counts(self) -> str:
         """Runs and jobs of the study in a sentence, the same in all commands."""

@@ -20,7 +20,7 @@ from calgrid.storage.manifest import of_any_place
 from calgrid.storage.records import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 
-#: stage -> its results
+#: stage -> its results; others follow under their names
 STAGES = {
     "train": "networks",
     "predict": "logits",
@@ -62,8 +62,9 @@ def provenance(data: StudyData) -> dict[str, Any]:
     fingerprints = of_runs["fingerprint"].agg(lambda values: ", ".join(sorted(values)))
     runs = data.manifest["runs"]
     jobs = Counter(_jobs(data))
+    stages = STAGES | {stage: stage for stage, *_ in jobs if stage not in STAGES}
     environments = []
-    for stage, made in STAGES.items():
+    for stage, made in stages.items():
         of_stage = sorted(job for job in jobs if job[0] == stage)
         environments += [(made, *job[1:], jobs[job]) for job in of_stage]
     shown = runs if len(runs) <= SHOWN_ROWS else []
@@ -86,7 +87,7 @@ def provenance(data: StudyData) -> dict[str, Any]:
         "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),
         "environment_header": ENVIRONMENT_HEADER,
         "environments": environments,
-        "mixed": _mixed(jobs),
+        "mixed": _mixed(jobs, stages),
         "n_runs": len(runs),
         "run_header": RUN_HEADER,
         "runs": rows,
@@ -111,11 +112,11 @@ def _jobs(data: StudyData) -> Iterator[Job]:
         yield tuple(map(str, [*said, device, job.get("threads", "")]))
 
 
-def _mixed(jobs: Iterable[Job]) -> list[str]:
+def _mixed(jobs: Iterable[Job], stages: Mapping[str, str]) -> list[str]:
     """Stages whose jobs ran with several versions of a library."""
     mixed = []
     for (stage, made), (place, name) in itertools.product(
-        STAGES.items(), enumerate(VERSIONS.values(), 1)
+        stages.items(), enumerate(VERSIONS.values(), 1)
     ):
         versions = sorted({job[place] for job in jobs if job[0] == stage} - {""})
         if len(versions) > 1:

@@ -32,7 +32,8 @@ class ManifestRun(TypedDict):
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
     an ensemble, with first stages. An ensemble with an external member counts as ``external``.
     ``bank``: whether an external run is of a bank. ``class_groups``: number of classes of each
-    group of its data set, the first classes first.
+    group of its data set, the first classes first. ``further``: folders of its results beside
+    predictions and scores, those of ``probes`` among them.
     """
 
     key: Key
@@ -49,6 +50,7 @@ class ManifestRun(TypedDict):
     warning: str
     class_groups: NotRequired[dict[str, int]]
     bank: NotRequired[bool]
+    further: NotRequired[list[str]]
     probes: NotRequired[list[MeasuredProbe]]
     members: NotRequired[list[str]]
 

@@ -18,7 +18,7 @@ from calgrid.report.table import (
 )
 from calgrid.storage.schema import SETTING
 
-#: stages of the table, in this order
+#: titles of stages after training, in the order of the table; others follow under their names
 TITLES = {
     "predict": "prediction",
     "calibrate": "fits of calibrators",
@@ -51,7 +51,8 @@ def costs(data: StudyData) -> Table | None:
     for (protocol, dataset, backbone, stage), rows in frame.groupby(
         [*SETTING, "stage"], sort=False
     ):
-        heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
+        title = TITLES.get(stage, stage)
+        heading = f"{dataset}, {backbone}, protocol {protocol}: {title}"
         shown = {}  # columns with a value in at least one row
         for name, make in _columns(stage, data).items():
             if any(make(row).text != text.NOTHING for _, row in rows.iterrows()):
@@ -70,7 +71,9 @@ def _means(data: StudyData) -> pd.DataFrame:
     numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # an empty column has no type in the file
     costs = data.costs.assign(item=data.costs["item"].fillna(""), **numbers)
     known = costs[
-        costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)
+        costs["seconds"].notna()
+        & (costs["item"] != UNCALIBRATED)
+        & ~costs["stage"].isin((*TRAINING, "weights"))
     ]
     of_run = dict.fromkeys(NUMBERS, "mean") | {"device": "first", "device_name": "first"}
     runs = known.groupby([*KEYS, "seed"], sort=False).agg(of_run).reset_index()
@@ -92,7 +95,7 @@ def _means(data: StudyData) -> pd.DataFrame:
     base_seconds = joined.pop("seconds_base")
     known_base = (base_seconds > 0) & (len(data.methods) > 1)
     joined["ratio_to_baseline"] = joined["seconds"] / base_seconds.where(known_base)
-    stages = list(TITLES)
+    stages = list(dict.fromkeys([*TITLES, *joined["stage"]]))
     return joined.sort_values(
         [*SETTING, "stage"],
         kind="stable",
