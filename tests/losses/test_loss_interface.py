@@ -105,29 +105,26 @@ class TestEveryLoss:
     def test_continues_across_the_end_of_epochs_whatever_was_seen_or_reserved(self, name):
         keeps = any(isinstance(each, PerSample) for each in build(name).modules())
         for reserved in (0, 2 * C, 3 * N) if keeps else (0,):
-            self._continues(name, reserved)
-
-    def _continues(self, name, reserved):
-        loss = build(name)
-        for seed in range(3):
-            self._step(loss, seed)
-        loss.end_epoch(0, make_batch(7)["logits"], make_batch(7)["labels"])
-        loss.end_epoch(1, make_batch(8)["logits"], make_batch(8)["labels"])
-        self._step(loss, 3)
-        torch.manual_seed(99)
-        resumed = build_loss(name, C)
-        if 0 < reserved <= N:  # equally many labels of each class, as before a training
-            resumed.begin_training(torch.arange(reserved) % C)
-        if reserved > N:  # a loss that has already seen more samples than the state knows
-            self._step(resumed, 0, reserved)
-        resumed.load_state_dict(load(save(loss.state_dict())))
-        for seed in range(4, 6):
-            assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
-        assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
-        left, right = loss.state_dict(), resumed.state_dict()
-        assert left.keys() == right.keys()
-        assert all(torch.equal(left[key], right[key]) for key in left)
-        assert repr(loss.sample_table(2)) == repr(resumed.sample_table(2))
+            loss = build(name)
+            for seed in range(3):
+                self._step(loss, seed)
+            loss.end_epoch(0, make_batch(7)["logits"], make_batch(7)["labels"])
+            loss.end_epoch(1, make_batch(8)["logits"], make_batch(8)["labels"])
+            self._step(loss, 3)
+            torch.manual_seed(99)
+            resumed = build_loss(name, C)
+            if 0 < reserved <= N:  # equally many labels of each class, as before a training
+                resumed.begin_training(torch.arange(reserved) % C)
+            if reserved > N:  # a loss that has already seen more samples than the state knows
+                self._step(resumed, 0, reserved)
+            resumed.load_state_dict(load(save(loss.state_dict())))
+            for seed in range(4, 6):
+                assert torch.equal(self._step(loss, seed), self._step(resumed, seed))
+            assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())
+            left, right = loss.state_dict(), resumed.state_dict()
+            assert left.keys() == right.keys()
+            assert all(torch.equal(left[key], right[key]) for key in left)
+            assert repr(loss.sample_table(2)) == repr(resumed.sample_table(2))
 
     def _step(self, loss, seed, n=N):
         batch = make_batch(seed, n)

@@ -255,3 +255,12 @@ class TestPlugins:
         (plugin / "own/calibrators/own_ts.py").write_text(f"FILES = {files}\n")
         with refuses(ConfigError, "own/calibrators/own_ts.py: FILES lists '"):
             fingerprint.code_digests(["own.calibrators.own_ts"])
+
+
+def test_a_job_reads_several_files_of_one_result(tmp_path):
+    contents = {"a.npz": b"one", "b.npz": b"two"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    read = Call({}, tmp_path / "out", tuple(tmp_path / name for name in contents)).digests()
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    assert read == {tmp_path: digests}

@@ -14,9 +14,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from calgrid import forkserver
 from calgrid.cli import events, joblogs
 from calgrid.plan.rules import check_temporary_folder
-from calgrid.storage.records import why_not_current
 from calgrid.storage.publish import FORCED
-from calgrid.storage.records import write_record
+from calgrid.storage.records import why_not_current, write_record
 
 
 class Errors(logging.Handler):

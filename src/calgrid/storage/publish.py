@@ -113,10 +113,10 @@ class Call:
         ------
         DataError or StateError : it is missing or damaged.
         """
-        found = {}
+        found: dict[Path, dict[str, str]] = {}
         for path in self.reads:
             file = verified(path.parent, record_of(path.parent), path.name, path.stem)
-            found[path.parent] = {path.name: sha256_of(file)}
+            found.setdefault(path.parent, {})[path.name] = sha256_of(file)
         return found
 
     def check(self, results: Results | None = None) -> None:
