@@ -41,6 +41,7 @@ from scipy import optimize, special
 import pages
 from calgrid.metrics import (
     METRICS,
+    _chance,
     _estimators,
     binning,
     bootstrap_ood,
@@ -268,7 +269,7 @@ def resampled(
     for one, parts in zip(checked, blocks, strict=True):
         draws = _estimators.joined(parts)
         draws = intervals.with_added(draws, one, BINS, options.resamples, number)
-        chance = _estimators.chance_errors(one, BINS, _estimators.MOST_DRAWS, number)
+        chance = _chance.chance_errors(one, BINS, _chance.MOST_DRAWS, number)
         values = {name: METRICS[name].function(one, one.labels, BINS) for name in draws.values}
         found.append(intervals.Resampled(values, *draws, chance, one.n_samples))
     return found

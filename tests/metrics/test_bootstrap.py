@@ -10,7 +10,7 @@ from tests.metrics.cases import calibrated, predictions, softmax, with_confidenc
 
 from calgrid import metrics
 from calgrid.errors import ConfigError
-from calgrid.metrics import _estimators, binning, intervals
+from calgrid.metrics import _estimators, binning, intervals, smooth
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
 PERCENTILE, SKEWED, BINOMIAL, CENTRED, UNBIASED = (
@@ -317,7 +317,7 @@ def test_the_smooth_error_has_fewer_resamples_which_are_the_first(monkeypatch):
 def test_resamples_of_the_smooth_error_may_merge_near_confidences(monkeypatch):
     case = calibrated(300)
     exact = intervals.resampled(*case, n_resamples=10).drawn["smce"]
-    monkeypatch.setattr(_estimators, "SMOOTH_CELLS", 100)
+    monkeypatch.setattr(smooth, "CELLS", 100)
     merged = intervals.resampled(*case, n_resamples=10).drawn["smce"]
     assert np.abs(merged - exact).max() <= 0.005
     assert not np.array_equal(merged, exact)

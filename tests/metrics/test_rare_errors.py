@@ -8,7 +8,7 @@ from scipy import stats
 from tests.metrics.cases import calibrated, with_confidence
 
 from calgrid import metrics
-from calgrid.metrics import _estimators, intervals
+from calgrid.metrics import _chance, intervals
 from calgrid.statistics import paired_bootstrap
 
 #: errors whose interval begins at 0 if chance alone explains them
@@ -20,7 +20,7 @@ def test_chance_errors_have_the_law_of_all_labels():
     """Five samples have 243 vectors of labels, each with its probability."""
     probs, labels = calibrated(5, k=3, seed=3, sharpness=1.0)
     case = metrics.check_probabilities(probs, labels)
-    drawn = _estimators.chance_errors(case, 4, 2000, 0)
+    drawn = _chance.chance_errors(case, 4, 2000, 0)
     vectors = np.array(list(itertools.product(range(3), repeat=5)))
     law = probs[np.arange(5), vectors].prod(axis=1)
     assert law.sum() == pytest.approx(1)
@@ -38,7 +38,7 @@ def test_chance_errors_have_the_law_of_all_labels():
 def test_chance_errors_along_directions_have_their_variance(by):
     probs, labels = calibrated(100)
     case = metrics.check_probabilities(probs, labels)
-    drawn = _estimators.chance_errors(case, 15, 2000, 0)
+    drawn = _chance.chance_errors(case, 15, 2000, 0)
     for p, direction in metrics.recalibration.directions(case, by).items():
         mean = (probs * direction).sum(axis=1)
         variance = (probs * direction**2).sum(axis=1) - mean**2
@@ -50,11 +50,11 @@ def test_chance_errors_along_directions_have_their_variance(by):
 def test_chance_errors_depend_on_seed_and_size_alone(monkeypatch):
     """Not on the size of blocks either; networks of one test set have common draws."""
     case = metrics.check_probabilities(*calibrated(50))
-    first = _estimators.chance_errors(case, 15, 20, 1)
-    assert not np.array_equal(_estimators.chance_errors(case, 15, 20, 2)["ece"], first["ece"])
+    first = _chance.chance_errors(case, 15, 20, 1)
+    assert not np.array_equal(_chance.chance_errors(case, 15, 20, 2)["ece"], first["ece"])
     blocks = [slice(0, 7), slice(7, 30), slice(30, 50)]
-    monkeypatch.setattr(_estimators, "row_blocks", lambda n, k: blocks)
-    for name, again in _estimators.chance_errors(case, 15, 20, 1).items():
+    monkeypatch.setattr(_chance, "row_blocks", lambda n, k: blocks)
+    for name, again in _chance.chance_errors(case, 15, 20, 1).items():
         np.testing.assert_allclose(again, first[name], atol=1e-12)
 
 
@@ -132,7 +132,7 @@ def test_added_errors_change_the_squared_error_as_labels_do():
     """One flipped label, and the product of two in one bin beyond the sum of both."""
     probs, labels = calibrated(60, k=2)
     case = metrics.check_probabilities(probs, labels)
-    changes, pairs = _estimators.added_errors(case, 15, 40, 3)
+    changes, pairs = _chance.added_errors(case, 15, 40, 3)
     rows = added_rows(probs, labels, 40, 3)
     plain = metrics.squared_ce(probs, labels)
     weight = 1 - (probs.argmax(axis=1) != labels).sum() / 50
@@ -158,7 +158,7 @@ def test_a_model_without_doubt_may_err_anywhere(right):
     """Nothing is added where all predictions are wrong: labels that become right are no errors."""
     probs = np.eye(3)[np.zeros(20, int)]
     case = metrics.check_probabilities(probs, np.full(20, 1 - right))
-    changes, pairs = _estimators.added_errors(case, 15, 8, 0)
+    changes, pairs = _chance.added_errors(case, 15, 8, 0)
     np.testing.assert_allclose(changes.get("accuracy", np.zeros(8)), [0, -0.2 * right] * 4)
     # the square of four errors among twenty samples, without that of each
     np.testing.assert_allclose(pairs, [0, right * (16 - 4) / 19 / 20] * 4)
@@ -166,7 +166,7 @@ def test_a_model_without_doubt_may_err_anywhere(right):
 
 def test_a_further_error_among_ties_has_their_mean_share_of_the_aurc():
     none, one = (with_confidence(np.full(20, 0.7), np.arange(20) >= k) for k in (0, 1))
-    changes, _ = _estimators.added_errors(metrics.check_probabilities(*none), 15, 4, 0)
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*none), 15, 4, 0)
     expected = 4 * (metrics.aurc(*one) - metrics.aurc(*none))
     np.testing.assert_allclose(changes["aurc"], [0, expected] * 2)
 
@@ -174,9 +174,9 @@ def test_a_further_error_among_ties_has_their_mean_share_of_the_aurc():
 def test_nothing_is_added_to_fifty_errors():
     """Then every resample is what it scores, as on even places with fewer errors."""
     case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 50)
-    assert _estimators.added_errors(metrics.check_probabilities(*case), 15, 8, 0)[0] == {}
+    assert _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)[0] == {}
     case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 40)
-    changes, _ = _estimators.added_errors(metrics.check_probabilities(*case), 15, 8, 0)
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)
     np.testing.assert_allclose(changes["accuracy"], [0, -0.2 * 4 / 200] * 4)
 
 

@@ -3,6 +3,7 @@ sample or many resamples (rows).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -135,6 +136,16 @@ def largest_gap(sums: BinSums) -> Floats:
 def rms_gap(sums: BinSums) -> Floats:
     """Sample-weighted root mean square of confidence - accuracy over bins, (...)."""
     return np.sqrt((sums.gap**2 / np.maximum(sums.count, 1)).sum(axis=-1) / sums.total)
+
+
+#: errors of equal-width bins and their functions of the sums
+BINNED: dict[str, Callable[[BinSums], Floats]] = {
+    "ece": mean_gap,
+    "mce": largest_gap,
+    "rmsce": rms_gap,
+    "o_ece": mean_over,
+    "u_ece": mean_under,
+}
 
 
 def debiased_square(sums: BinSums) -> Floats:

@@ -51,7 +51,7 @@ linear part and by products of two added
 found no valid one.
 
 Resamples of a sample with few errors do not know the errors that it might have had. So there are
-two more sources of noise (:mod:`calgrid.metrics._estimators`):
+two more sources of noise (:mod:`calgrid.metrics._chance`):
 
 Chance : the lower end of a ``guarded`` interval, of ``brier_calibration`` and of the L_p errors is
 at least as far from v as the quantile of 99 errors of a calibrated model, whose labels are drawn
@@ -94,13 +94,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError
+from calgrid.metrics._chance import MOST_DRAWS, added_errors, chance_errors
 from calgrid.metrics._estimators import (
     MIN_ROWS,
-    MOST_DRAWS,
     Draws,
     Estimator,
-    added_errors,
-    chance_errors,
     deciding_estimators,
     function_estimator,
     joined,

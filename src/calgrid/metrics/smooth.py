@@ -3,7 +3,11 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calgrid.metrics._inputs import Floats, Probabilities, check_probabilities
+from calgrid.metrics._inputs import Floats, Places, Probabilities, check_probabilities
+
+#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
+#: equal cells
+CELLS = 1000
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -28,6 +32,17 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     distinct, group = np.unique(predictions.confidence, return_inverse=True)
     residual = np.bincount(group, predictions.correct - predictions.confidence)
     return float(optimum(distinct, residual[None] / predictions.n_samples)[0])
+
+
+def cells_of(confidence: Floats) -> tuple[Floats, Places]:
+    """Ascending positions (G,) of cells of [0, 1] for the smooth calibration error, and the cell of
+    each confidence (N,): the distinct ones, or CELLS equal cells if there are more.
+    """
+    positions, cell = np.unique(confidence, return_inverse=True)
+    if len(positions) > CELLS:
+        occupied, cell = np.unique(np.floor(confidence * CELLS), return_inverse=True)
+        positions = (occupied + 0.5) / CELLS
+    return positions, cell
 
 
 def optimum(positions: Floats, residual: Floats) -> Floats:
