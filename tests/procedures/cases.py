@@ -10,9 +10,11 @@ from calgrid.training.procedure import Training
 CPU = torch.device("cpu")
 
 
-def training(**changes):
+def begin(procedure, model, **changes):
+    """Begin a training, as the trainer does."""
     usual = {"seed": 1, "epochs": 2, "augmented": False, "folder": Path("nothing is written here")}
-    return Training(**{**usual, **changes})
+    procedure.training = Training(**{**usual, **changes})
+    procedure.begin_training(model, procedure.training)
 
 
 def images_batch(count, classes):

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import HOME
-from tests.procedures.cases import train_step, training
+from tests.procedures.cases import begin, train_step
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -43,7 +43,7 @@ def begun(epochs=40, seed=1, **options):
     torch.manual_seed(0)
     procedure = build_procedure("maccal", **options)
     model = procedure.build_model(build_backbone("resnet8", CLASSES), CLASSES)
-    procedure.begin_training(model, training(epochs=epochs, seed=seed))
+    begin(procedure, model, epochs=epochs, seed=seed)
     return procedure, model
 
 
@@ -222,7 +222,7 @@ def test_threshold_decays_exponentially_over_the_epochs():
 )
 def test_retention_keeps_its_bounds_and_direction(p, accuracy, confidence, epoch, sparsity):
     procedure = build_procedure("maccal", sparsity=sparsity)
-    procedure.begin_training(None, training(epochs=40))
+    begin(procedure, None, epochs=40)
     clip = procedure.clip(epoch)
     following = procedure.next_retention(p, accuracy, confidence, clip)
     assert 0.1 <= following <= 1.0

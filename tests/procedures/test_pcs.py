@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from tests.procedures.cases import training
+from tests.procedures.cases import begin
 from tests.training.test_trainer import StopAfter, assert_same_result, build, finished, resumed, run
 
 from calgrid.backbones import build_backbone
@@ -65,7 +65,7 @@ def test_a_combination_by_hand():
 
 def test_every_block_takes_every_predecessor_equally_often():
     procedure = build_procedure("pcs")
-    procedure.begin_training(build_backbone("resnet8", 10), training(epochs=20, seed=3))
+    begin(procedure, build_backbone("resnet8", 10), epochs=20, seed=3)
     drawn = torch.tensor([procedure.combination(epoch) for epoch in range(20, 2220)])
     assert drawn.shape == (2200, 4)
     for epochs in predecessor_epochs(11, 20):
@@ -73,7 +73,7 @@ def test_every_block_takes_every_predecessor_equally_often():
         # four standard deviations of a share of 2,200 draws
         assert ((shares - 1 / 11).abs() < 4 * (1 / 11 * 10 / 11 / 2200) ** 0.5).all()
     other = build_procedure("pcs")
-    other.begin_training(build_backbone("resnet8", 10), training(epochs=20, seed=4))
+    begin(other, build_backbone("resnet8", 10), epochs=20, seed=4)
     assert other.combination(20) != procedure.combination(20)
 
 

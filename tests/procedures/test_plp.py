@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.procedures.cases import images_batch, train_step, training
+from tests.procedures.cases import begin, images_batch, train_step
 
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
@@ -16,7 +16,7 @@ from calgrid.procedures.plp import phase_starts, trained_tensors
 def peeled(epochs, backbone="resnet8", **options):
     torch.manual_seed(0)
     model, procedure = build_backbone(backbone, 10), build_procedure("plp", **options)
-    procedure.begin_training(model, training(epochs=epochs))
+    begin(procedure, model, epochs=epochs)
     return model, procedure
 
 

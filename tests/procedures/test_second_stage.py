@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.procedures.cases import CPU, images_batch, train_step, training
+from tests.procedures.cases import CPU, begin, images_batch, train_step
 from torch import nn
 
 from calgrid.backbones import build_backbone
@@ -84,7 +84,7 @@ def test_features_are_computed_once_if_equal_or_asked_for(
     first_stage, split, augmented, cached, once
 ):
     procedure, model = second_stage(first_stage, cached=cached)
-    procedure.begin_training(model, training(augmented=augmented))
+    begin(procedure, model, augmented=augmented)
     train, val = procedure.splits(model, split, split)
     assert isinstance(train, FeatureTable) == once
     assert isinstance(val, FeatureTable)
@@ -92,7 +92,7 @@ def test_features_are_computed_once_if_equal_or_asked_for(
 
 def test_features_computed_once_give_the_logits_of_the_images(first_stage, split):
     procedure, model = second_stage(first_stage)
-    procedure.begin_training(model, training())
+    begin(procedure, model)
     table, _ = procedure.splits(model, split, split)
     index = torch.tensor([7, 3, 39])
     model.eval()

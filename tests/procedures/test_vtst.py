@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.procedures.cases import images_batch, training
+from tests.procedures.cases import begin, images_batch
 from torch import nn
 from torch.distributions import Independent, Normal, kl_divergence
 
@@ -18,7 +18,7 @@ def second_stage(seed=3, **options):
     torch.manual_seed(2)
     procedure = build_procedure("vtst", **{"hidden": 16, **options})
     model = procedure.build_model(build_backbone("resnet8", 10), 10)
-    procedure.begin_training(model, training(seed=seed, augmented=True))
+    begin(procedure, model, seed=seed, augmented=True)
     return procedure, model
 
 

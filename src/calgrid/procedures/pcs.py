@@ -108,7 +108,6 @@ class PredecessorCombinations(Procedure):
 
     def begin_training(self, model: Backbone, training: Training) -> None:
         """Find predecessors and blocks."""
-        super().begin_training(model, training)
         self._stored = predecessor_epochs(self.predecessors, training.epochs)
         self._prefixes = block_prefixes(model)
 

@@ -122,7 +122,6 @@ class ProgressiveLayerPeeling(Procedure):
 
     def begin_training(self, model: Backbone, training: Training) -> None:
         """Compute the phases."""
-        super().begin_training(model, training)
         self._trained = trained_tensors(model, self.cuts)
         self._starts = phase_starts(len(self._trained), self.gamma, training.epochs)
 

@@ -101,7 +101,6 @@ class VariationalTwoStageTraining(SecondStage):
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
         """Store the seed, which predictions need."""
-        super().begin_training(model, training)
         self._seed = training.seed
 
     def forward_loss(

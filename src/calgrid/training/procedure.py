@@ -51,7 +51,7 @@ class Procedure(Generic[Model]):
     ----------
     last_terms : additional loss terms of the last step, detached scalars, means over the batch;
         columns ``train_<name>`` of the history.
-    training : facts of the run, from its beginning on.
+    training : facts of the run, from :meth:`begin_training` on.
     resumed : attributes, tensors or numbers, that an interrupted run saves and restores.
     saved : numbers that predictions need: their names in checkpoints -> attributes.
     """
@@ -84,7 +84,6 @@ class Procedure(Generic[Model]):
 
     def begin_training(self, model: Model, training: Training) -> None:
         """Prepare the run, once per process, before the state of an interrupted run is restored."""
-        self.training = training
 
     def splits(self, model: Model, train: DeviceImages, val: DeviceImages) -> tuple[Split, Split]:
         """Return the splits for training and validation."""

@@ -104,7 +104,8 @@ class Trainer:
         changes = protocol.augmentation
         crops = changes.crop_padding, changes.resized_crop, protocol.crop_size
         augmented = any((*crops, changes.flip, changes.randaugment, changes.augmix))
-        procedure.begin_training(model, Training(seed, protocol.epochs, augmented, folder))
+        procedure.training = Training(seed, protocol.epochs, augmented, folder)
+        procedure.begin_training(model, procedure.training)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
         rows = rows_by_purpose(val.labels.cpu(), protocol.disjoint_validation)
