@@ -1,12 +1,14 @@
 """The training loop: what it optimises and records, and that an interrupted run is the same."""
 
+import re
+
 import pytest
 import torch
 from tests.datasets.pictures import draw, write_folder
 from tests.datasets.pictures import prepared as prepared_files
 
 from calgrid.datasets import open_prepared
-from calgrid.errors import DataError
+from calgrid.errors import ConfigError, DataError
 from calgrid.jobs import network
 from calgrid.jobs.train import build_trainer
 from calgrid.training import environment, protocol
@@ -339,6 +341,31 @@ def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_pat
     )
     with pytest.raises(DataError, match=r"diverged in epoch 1.*lower the learning rate"):
         trainer.run(StopAfter(10**9))
+
+
+@pytest.mark.parametrize(
+    ("change", "returned"),
+    [
+        (lambda logits, loss: (logits.repeat(1, 2), loss), "(16, 8) and ()"),
+        (lambda logits, loss: (logits, loss.expand(16)), "(16, 4) and (16,)"),
+        (lambda logits, loss: (logits, loss.detach()), "(16, 4) and () without gradient"),
+        (lambda logits, loss: loss, "()"),
+        (lambda logits, loss: {"loss": loss}, "dict"),
+    ],
+)
+def test_what_a_procedure_must_return_is_said(
+    change, returned, make_spec, prepared, tmp_path, monkeypatch
+):
+    forward_loss = Procedure.forward_loss
+    monkeypatch.setattr(
+        Procedure, "forward_loss", lambda *arguments: change(*forward_loss(*arguments))
+    )
+    message = (
+        "calgrid/procedures/standard.py: forward_loss() of a procedure must return logits (B, K) "
+        f"and a scalar loss, here (16, 4) and (), but it returned {returned}."
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        run(make_spec(), prepared, tmp_path)
 
 
 @pytest.mark.gpu

@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calgrid.backbones.base import Backbone, Network
+from calgrid.components import plugins
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
@@ -252,7 +253,7 @@ class Trainer:
         """Both passes, the step of the optimiser and the epoch's sums; return the logits (B, K)."""
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-                logits, total = self._forward_loss(batch)
+                logits, total = self._checked(self._forward_loss(batch), len(batch))
             self.optimizer.zero_grad(set_to_none=True)
             total.backward()
         self.procedure.before_step(self.model)
@@ -297,6 +298,23 @@ class Trainer:
     def _forward_loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, K) and loss of a training batch."""
         return self.procedure.forward_loss(self.model, self.loss, batch)
+
+    def _checked(self, found: Any, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What ``forward_loss`` returned; ConfigError unless it fits a batch of this size."""
+        parts = found if isinstance(found, tuple | list) else (found,)
+        wanted = [str((count, self.loss.num_classes)), "()"]
+        shapes = [
+            str(tuple(each.shape)) if isinstance(each, torch.Tensor) else type(each).__name__
+            for each in parts
+        ]
+        if shapes != wanted or not parts[1].requires_grad:
+            detached = " without gradient" if shapes == wanted else ""
+            raise ConfigError(
+                f"{plugins.shown(type(self.procedure).__module__)}: forward_loss() of a procedure "
+                f"must return logits (B, K) and a scalar loss, here {' and '.join(wanted)}, but it "
+                f"returned {' and '.join(shapes)}{detached}."
+            )
+        return parts[0], parts[1]
 
     def _rate(self, epoch: int, step: int) -> float:
         searched = epoch - self.protocol.epochs
