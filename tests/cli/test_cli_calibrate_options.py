@@ -49,8 +49,7 @@ def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, mon
     saved, one = tmp_path / "ts.safetensors", tmp_path / "one.parquet"
     folder = tmp_path / "d.parquet"
     folder.mkdir()
-    same = ["--save and --out are the same file", "one.parquet"]
-    fails(*fit, "--save", one, "--out", one, parts=same)
+    fails(*fit, "--save", one, "--out", one, parts=["one.parquet is the file of both 'save' and"])
     fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
     below = tmp_path / "val.parquet" / "out.parquet"
     fails(*fit, "--save", saved, "--out", below, parts=["The path", "cannot be used (file exists)"])
@@ -62,6 +61,27 @@ def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, mon
     fails(*fit, "--save", saved, "--out", closed, parts=denied)
     assert not saved.exists()
     assert not one.exists()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("calibrate", "--fit", "a.npz", "--apply", "a.csv", "--calibrator", "ts", "--out", "A.csv"),
+        ("calibrate", "--fit", "a.csv", "--apply", "a.npz", "--calibrator", "ts", "--out", "A.csv"),
+        ("calibrate", "--fit", "a.csv", "--calibrator", "ts", "--save", "A.csv"),
+        ("reliability", "a.npz", "a.csv", "--plot", "A.csv"),
+        ("export", "a.csv", "--onnx", "A.csv"),
+        ("pack", "a.csv", "A.csv", "--creator", "me", "--licence", "CC0-1.0"),
+    ],
+    ids=["apply", "fit", "save", "plot", "onnx", "archive"],
+)
+def test_a_file_that_is_read_is_not_replaced(fails, tmp_path, monkeypatch, call):
+    """``a.csv`` is a link to ``A.csv``."""
+    monkeypatch.chdir(tmp_path)
+    Path("A.csv").write_text("kept")
+    Path("a.csv").symlink_to("A.csv")
+    fails(*call, parts=["A.csv is the file of both", "give", "another name"])
+    assert Path("A.csv").read_text() == "kept"
 
 
 def deny(monkeypatch, name, closed):

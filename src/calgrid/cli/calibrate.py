@@ -107,7 +107,6 @@ def _check_options(options: Arguments, names: Sequence[str], ranking: bool) -> N
     ``ranking``: whether several calibrators are named, which are ranked.
     """
     check_figure(options.plot)
-    same_output = options.save and options.out and options.save.resolve() == options.out.resolve()
     mistakes = [
         (
             options.fit_labels and not options.fit,
@@ -138,7 +137,6 @@ def _check_options(options: Arguments, names: Sequence[str], ranking: bool) -> N
             not options.apply and (options.out or options.plot),
             "--out and --plot need --apply, the file to calibrate.",
         ),
-        (same_output, f"--save and --out are the same file, {options.out}; give different names."),
         (
             options.rank_by and not ranking,
             "--rank-by needs several calibrators; name them in --calibrator, or all.",

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import itertools
 import os
 import shutil
 import sys
@@ -21,13 +22,16 @@ from calgrid.cli.terminal import (
     wrapped,
     write,
 )
-from calgrid.errors import CalgridError, StateError, visible_lines
+from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.parallel import keep_freed_memory
 from calgrid.progress import WARNINGS, log
 from calgrid.storage.atomic import disk_error
 from calgrid.threads import set_threads
 from calgrid.training.interrupt import StoppedError
+
+#: names of the options and arguments that are files to write
+WRITTEN = ("out", "save", "plot", "onnx", "archive")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         attempt = joblogs.continue_log(options.log) if options.log else 1
         log(joblogs.first_line(title, attempt))
     try:
+        _refuse_overwriting(options)
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
@@ -81,6 +86,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if in_log:
         log(joblogs.last_line())
     return 0
+
+
+def _refuse_overwriting(options: argparse.Namespace) -> None:
+    """Raise ConfigError if a file to write is another file of the call."""
+    files = []
+    for name, value in vars(options).items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Path):
+                files.append((name, each))
+    for (name, path), (other, also) in itertools.permutations(files, 2):
+        if name in WRITTEN and path.resolve() == also.resolve():
+            raise ConfigError(
+                f"{path} is the file of both '{other}' and '{name}', which would replace it; give "
+                f"'{name}' another name."
+            )
 
 
 def _say(command: str, error: object, cause: BaseException | None = None) -> None:
