@@ -334,13 +334,15 @@ def test_a_step_on_a_single_image_is_announced(make_spec, prepared, tmp_path, ca
     assert not capsys.readouterr().err
 
 
-def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_path, monkeypatch):
+@pytest.mark.parametrize("value", [NAN, float("inf")])
+def test_a_loss_that_is_not_finite_is_named(value, make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec(), prepared, tmp_path)
-    monkeypatch.setattr(
-        trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {})
-    )
-    with pytest.raises(DataError, match=r"diverged in epoch 1.*lower the learning rate"):
+    monkeypatch.setattr(trainer.loss, "compute", lambda logits, *_: (logits.sum() * value, {}))
+    with pytest.raises(DataError, match=r"diverged in epoch 1: its loss in step 1 is (nan|-?inf)"):
         trainer.run(StopAfter(10**9))
+    trainer.position.sums = {"train_loss": torch.tensor(value)}
+    with pytest.raises(DataError, match=r"epoch 1: its mean loss is \w+; lower the learning rate"):
+        trainer._finish_epoch()
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,8 @@ class Trainer:
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
                 logits, total = self._checked(self._forward_loss(batch), len(batch))
+            if total.is_cpu:  # elsewhere once per epoch: a check of each step would synchronise
+                self._check_finite(f"loss in step {self.position.step + 1}", float(total.detach()))
             self.optimizer.zero_grad(set_to_none=True)
             total.backward()
         self.procedure.before_step(self.model)
@@ -316,6 +318,14 @@ class Trainer:
             )
         return parts[0], parts[1]
 
+    def _check_finite(self, name: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise DataError(
+                f"{self.title} diverged in epoch {self.position.epoch + 1}: its {name} is {loss}; "
+                "lower the learning rate of the protocol, clip gradients, or correct the method if "
+                "it is your own."
+            )
+
     def _rate(self, epoch: int, step: int) -> float:
         searched = epoch - self.protocol.epochs
         if searched < 0:
@@ -330,12 +340,7 @@ class Trainer:
         means = {
             name: value / seen for name, value in zip(position.sums, sums.tolist(), strict=True)
         }
-        # checked once per epoch, because a check of each batch would synchronise with the device
-        if not math.isfinite(means["train_loss"]):
-            raise DataError(
-                f"{self.title} diverged in epoch {self.position.epoch + 1}: its mean loss is "
-                f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
-            )
+        self._check_finite("mean loss", means["train_loss"])
         # before validation, which then uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         if "swa" in self.averages and position.epoch >= first_averaged(self.protocol):
