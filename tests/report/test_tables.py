@@ -13,7 +13,7 @@ from tests.report.conftest import CLEAN, PAIR, read_markdown
 from calgrid.components import plugins
 from calgrid.jobs.summaries import shift_means, write_summaries
 from calgrid.papers.tables import write_tables
-from calgrid.report.changes import changes
+from calgrid.report.changes import changes, keep
 from calgrid.report.index import read_index
 from calgrid.report.recipes import best_of_all, best_of_methods
 from calgrid.report.study import StudyData
@@ -387,6 +387,7 @@ def test_calibrators_fitted_elsewhere_are_named_so(build):
         fitted = frame["calibrator"] == "ts"
         frame["fit_on"] = np.where(fitted, "same_shift", frame["fit_on"].astype(str))
         frame.to_parquet(study.folder / f"{name}.parquet")
+    keep(study.folder)
     (rows,) = study.shown("calibrators").values()
     assert {row["Calibrator"] for row in rows} == {"none", "ts (same_shift)"}
     place = "quick, digits, resnet8, last"

@@ -15,6 +15,7 @@ from tests.conftest import flip
 from tests.workflow.dag import AGGREGATION, METRICS, Repository, branch, edits
 
 from calgrid.cli import main
+from calgrid.report.changes import changes
 
 pytestmark = pytest.mark.workflow
 IMPORTED = {"import_external m/seed0", "calibrate m/seed0"}
@@ -142,3 +143,5 @@ def test_a_run_on_another_type_of_processor_has_other_bits_and_all_that_shows_it
     cell = table[(table["method"] == "mbls") & (table["calibrator"] == "none")]
     assert cell["nll_mean"].item() == pytest.approx(of_run["value"].item())
     assert shown.read_text() != before
+    moved = {said.split(" (")[0] for said in changes(shown.parents[1])}
+    assert moved >= {f"NLL of mbls with {calibrator}" for calibrator in ("none", "ts")}

@@ -26,6 +26,7 @@ from calgrid.jobs.summaries import (
 from calgrid.papers.smart import diagnostics as smart
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
+from calgrid.report import changes
 from calgrid.storage import provenance, schema
 from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.manifest import Manifest, ManifestRun
@@ -87,6 +88,8 @@ def run(call: Call) -> None:
 
     def produce(folder: Path) -> Facts:
         begin = time.monotonic()
+        # here, as Snakemake removes the folder of tables before their job
+        changes.keep(call.out.parents[1])
         _check_rows_of_banks(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
         with processes(call.threads) as in_processes:

@@ -8,7 +8,7 @@ from calgrid.papers.cells import filled_tables
 from calgrid.papers.claims import claims_table
 from calgrid.papers.declared import Paper, papers_of
 from calgrid.papers.render import paper_table
-from calgrid.report import changes, tables
+from calgrid.report import tables
 from calgrid.report.study import StudyData
 from calgrid.report.table import Table, named
 from calgrid.storage.manifest import Manifest
@@ -27,7 +27,6 @@ def paper_tables(data: StudyData, papers: Sequence[Paper]) -> list[Table]:
 
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     """Write all tables: see :func:`calgrid.report.tables.write_tables`."""
-    changes.keep(study)
     data = StudyData(study, manifest)
     return tables.write_tables(data, out, paper_tables(data, papers_of(manifest)))
 

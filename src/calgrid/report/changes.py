@@ -7,6 +7,8 @@ from pathlib import Path
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import HIDDEN
 
+#: it changes no number
+NEUTRAL = True
 TABLE = "tables/calibrators.csv"
 BEFORE = f"{HIDDEN}/calibrators-before.csv"
 KEY = ("protocol", "dataset", "backbone", "checkpoint", "method", "calibrator")
@@ -15,7 +17,7 @@ FEW = 10
 
 
 def keep(study: Path) -> None:
-    """Keep the table of a study before it is replaced."""
+    """Keep the table of a study before its numbers are made again."""
     if (study / TABLE).is_file():
         write_text(study / BEFORE, (study / TABLE).read_text())
 
