@@ -107,8 +107,10 @@ def overview(data: StudyData) -> Table | None:
 def _recipe(row: pd.Series) -> Cell:
     if not isinstance(row["recipe_calibrator"], str):
         return Cell(text.NOTHING)
-    ties = [name for name in row["recipe_ties"].split(", ") if name]
-    named = row["recipe_calibrator"]
+    # "not worse: none" would read as: nothing is
+    clear = {UNCALIBRATED: "uncalibrated"}
+    ties = [clear.get(name, name) for name in row["recipe_ties"].split(", ") if name]
+    named = clear.get(row["recipe_calibrator"], row["recipe_calibrator"])
     if ties == [UNTESTED]:
         named += f", {UNTESTED}"
     elif ties:
