@@ -281,6 +281,9 @@ def test_methods_gain_what_one_temperature_gives_or_more(study):
     )
     tests["verdict"] = ["better", "equivalent"] * 3
     assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
+    data.methods.remove("mixup")
+    data.clean_tests = tests[tests["method"] != "mixup"]
+    assert ", both methods gain only what one temperature would give." in _parts(data, group)
 
 
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):

@@ -288,7 +288,8 @@ def _parts(data: StudyData, group: Group) -> str:
         cases.setdefault(case, []).append(code(method))
     said = []
     for (verb, what), names in cases.items():
-        who = f"all {len(names)} methods" if len(names) == len(parts) > 1 else text.listed(names)
+        every = "both methods" if len(names) == 2 else f"all {len(names)} methods"
+        who = every if len(names) == len(parts) > 1 else text.listed(names)
         said.append(f"{who} {verb}{'s' if len(names) == 1 else ''} {what}")
     return f"In NLL against {code(data.baseline)} before calibration, {'; '.join(said)}."
 
