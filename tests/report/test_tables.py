@@ -350,6 +350,13 @@ def test_mean_ranks_of_two_settings(settings):
     assert all(" ± " in row["Brier PHI ↑"] for row in rows if row is not base)
 
 
+def test_mean_ranks_without_the_baseline_have_no_tests_against_it(build):
+    study = build(methods=("ls", "mmce"), backbones=("resnet8", "resnet20"), seeds=(0,), **CLEAN)
+    text = (study.tables("method_ranks") / "method_ranks.md").read_text()
+    assert "NLL rank" in text
+    assert not re.search(r"Holm|PHI|\bce\b", text)
+
+
 def test_groups_are_told_apart_by_what_differs(settings):
     parts = itertools.product(("resnet8", "resnet20"), ("last", "ema"))
     headings = [f"digits, {backbone}, {checkpoint} checkpoint" for backbone, checkpoint in parts]

@@ -20,12 +20,13 @@ IMPROVED = ("nll", "brier")
 
 def method_ranks(data: StudyData) -> Table | None:
     """Mean ranks of methods over at least two settings."""
+    baseline = data.baseline if data.baseline in data.methods else ""
     caption = (
         "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 "
         "= best; means over seeds are ranked within each setting that has all methods. "
-        f"{_test(data.baseline)}"
+        f"{_test(baseline)}"
     )
-    return _table(data, "method", data.baseline, caption)
+    return _table(data, "method", baseline, caption)
 
 
 def calibrator_ranks(data: StudyData) -> Table | None:
@@ -40,13 +41,19 @@ def calibrator_ranks(data: StudyData) -> Table | None:
 
 
 def _test(reference: str) -> str:
+    """End of the caption; without a reference nothing is tested."""
+    tested = ""
+    if reference:
+        tested = (
+            "The p-value is that of Wilcoxon's signed-rank test of the differences in NLL to "
+            f"{reference} over settings, after Holm's correction; it can be below 0.05 only with 6 "
+            "settings or more. PHI: 100 times the mean decrease of the loss against "
+            f"{reference}, as in CalArena, ± 1.96 standard deviations over settings by the root of "
+            "the number of data sets. "
+        )
     return (
-        "All on the clean test split; of several tested checkpoints the first is used. The "
-        f"p-value is that of Wilcoxon's signed-rank test of the differences in NLL to {reference} "
-        "over settings, after Holm's correction; it can be below 0.05 only with 6 settings or "
-        f"more. PHI: 100 times the mean decrease of the loss against {reference}, as in CalArena, "
-        "± 1.96 standard deviations over settings by the root of the number of data sets. Win "
-        "rate: mean share of the others with a higher NLL in a setting, ties half; rating: "
+        f"All on the clean test split; of several tested checkpoints the first is used. {tested}"
+        "Win rate: mean share of the others with a higher NLL in a setting, ties half; rating: "
         "Bradley-Terry on the Elo scale, mean 1000; brackets: 95 % bootstrap intervals over "
         "settings, which with few settings are too narrow. Mean ranks and win rates depend on "
         "what is compared. Critical-difference diagrams are drawn only for metrics whose mean "
@@ -68,12 +75,15 @@ def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table |
     for column, lowest in frame.filter(regex="^rank_").min().items():
         heading = f"{text.name(str(column).removeprefix('rank_'))} rank ↓"
         columns[heading] = functools.partial(_rank, column=column, lowest=lowest)
+    if reference:
+        columns |= {
+            f"NLL against {reference}: Holm p": lambda row: words(
+                text.p_value(row.get("p_holm", math.nan))
+            ),
+            "NLL PHI ↑": lambda row: _improvement(row, "nll"),
+            "Brier PHI ↑": lambda row: _improvement(row, "brier"),
+        }
     columns |= {
-        f"NLL against {reference}: Holm p": lambda row: words(
-            text.p_value(row.get("p_holm", math.nan))
-        ),
-        "NLL PHI ↑": lambda row: _improvement(row, "nll"),
-        "Brier PHI ↑": lambda row: _improvement(row, "brier"),
         "NLL win rate (%) ↑": lambda row: _with_ends(row, "win_rate", 100),
         "NLL rating ↑": lambda row: _with_ends(row, "rating", 1),
     }
