@@ -142,8 +142,9 @@ def test_what_is_compared_is_checked():
     runs = {"a": runs_of(1.0, seeds=1), "b": runs_of(1.5, seeds=1)}
     with pytest.raises(ConfigError, match="Unknown metric 'nul' in metrics: did you mean 'nll'"):
         paired_bootstrap(runs, LABELS, metrics=["nul"])
-    with pytest.raises(ConfigError, match="Unknown metric 'ece_null'"):
-        paired_bootstrap(runs, LABELS, metrics=["ece_null"])
+    for name, why in {"auroc": "is not one of predictions", "l1_ts": "does not rank"}.items():
+        with pytest.raises(ConfigError, match=f"The metric '{name}' in metrics {why}"):
+            paired_bootstrap(runs, LABELS, metrics=[name])
     with pytest.raises(DataError, match="at least two methods"):
         paired_bootstrap({"a": runs["a"]}, LABELS)
     with pytest.raises(ConfigError, match="level"):

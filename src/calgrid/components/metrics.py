@@ -55,13 +55,20 @@ def find_ranking_metric(name: str, where: str) -> Metric:
     ------
     ConfigError : there is no such metric, or it is of another kind or has no ranks.
     """
-    labelled = [known for known in METRICS.values() if known.kind == "labelled"]
-    ours = [known.id for known in labelled if known.lower_is_better is not None]
-    ranking = [*registry.descriptions("metric"), *ours]
-    metric = find_metric(name, where) if name in ranking else None
-    if metric is None or metric.lower_is_better is None:
-        raise registry.missing(["metric"], "metric", name, set(ranking) - {name}, where)
+    if name not in (known := metric_names()):
+        known = [id for id in known if id not in METRICS or _refusal(METRICS[id]) == ""]
+        raise registry.missing(["metric"], "metric", name, known, where)
+    metric = find_metric(name, where)
+    if refusal := _refusal(metric):
+        raise ConfigError(f"The metric '{name}' in {where} {refusal}; name another.")
     return metric
+
+
+def _refusal(metric: Metric) -> str:
+    """Why a metric cannot rank models by labelled predictions, or ''."""
+    if metric.kind != "labelled":
+        return "is not one of predictions with labels alone"
+    return "does not rank networks" if metric.lower_is_better is None else ""
 
 
 def check_computed(name: str, shape: tuple[int, ...]) -> None:
