@@ -320,6 +320,8 @@ state=: "limits={'margn': '[0, 1]'}, state="
     Unknown hyper-parameter 'margn' in calgrid/losses/bad.py: limits ... did you mean 'margin'?
 state=: "limits={'margin': (0, 1)}, state="
     calgrid/losses/bad.py: limits of margin must be a range such as '[0, 1)' ... got (0, 1)
+state=: "limits={'margin': '[0, 1)'}, state="
+    calgrid/losses/bad.py: the default of margin must be at least 0 and below 1, got 10.0
 'margin: float = 10.0': 'margin: float'
     calgrid/losses/bad.py: the hyper-parameter margin of __init__ needs a default
 'margin: float': margin

@@ -167,7 +167,8 @@ def read_options(
     Raises
     ------
     ConfigError : a parameter lacks its default or annotation, or has another annotation than
-        :meth:`Option.check` supports; ``limits`` has an unknown option or an invalid range.
+        :meth:`Option.check` supports; ``limits`` has an unknown option or an invalid range, or
+        one without the default.
     """
     ranges = {}
     for name, text in limits.items():
@@ -193,4 +194,8 @@ def read_options(
                 f"None and lists of them joined by |, got {annotation}."
             )
         options[name] = Option(name, parameter.default, annotation, choices, ranges.get(name))
+    defaults = {name: option.default for name, option in options.items()}
+    for name, allowed in ranges.items():
+        if defaults[name] is not None:
+            allowed.check(defaults[name], f"{where}: the default of {name}", defaults)
     return options
