@@ -57,6 +57,16 @@ def test_tables_are_those_of_the_report(results, tables):
     assert frame.set_index("method")["accuracy_mean"].to_dict() == pytest.approx(means.to_dict())
 
 
+def test_identifiers_are_renamed_in_a_study_that_names_them_itself(results, monkeypatch):
+    names = {"ls": "LS", "ece_debiased": "ECE"}
+    monkeypatch.setattr(results.data, "names", {"ls": "Label smoothing", "ce": "Cross-entropy"})
+    latex = results.to_latex("methods", names=names)
+    assert "Label smoothing" in results.to_latex("methods")
+    assert "\nLS & " in latex
+    assert "\nCross-entropy & " in latex
+    assert "& ECE (" in latex
+
+
 def test_a_notebook_shows_what_a_study_has(results):
     shown, runs = results._repr_html_(), results.runs
     assert shown.startswith("<p>&lt;Results of study ")

@@ -169,7 +169,8 @@ class Results:
         table = self._table(name)
         for metric in metrics:
             find_metric(metric)
-        sections = [section.chosen(metrics, names) for section in table.sections]
+        shown = {self.data.named(name): other for name, other in names.items()}
+        sections = [section.chosen(metrics, {**shown, **names}) for section in table.sections]
         return dataclasses.replace(table, sections=sections).latex
 
     def compare(
