@@ -39,6 +39,7 @@ def test_tables_figures_and_report_have_names_and_files_of_numbers_identifiers(s
     write_report(study.folder, study.manifest, study.folder / "report.html")
     page = (study.folder / "report.html").read_text()
     assert "CE, Label smoothing, mmce" in page
+    assert "Methods are tested against CE, with" in page
     assert "<code>ls</code>" not in page
 
 

@@ -171,13 +171,14 @@ def reading(data: StudyData) -> list[str]:
         f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "
         "and may be slightly below 0."
     )
+    baseline = data.named(data.baseline)
     tested = (
-        f"Methods are tested against {data.baseline}, with Holm's correction over all methods of "
+        f"Methods are tested against {baseline}, with Holm's correction over all methods of "
         f"a column. {TESTED}"
     )
     if data.baseline not in data.methods:
         tested = (
-            f"No method is tested against {data.baseline}, the baseline, which is not among them: "
+            f"No method is tested against {baseline}, the baseline, which is not among them: "
             f"statistics.baseline in the configuration names another. {TESTED}"
         )
     shifted = (
