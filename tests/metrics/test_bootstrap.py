@@ -26,7 +26,7 @@ GUARDED = tuple(
 )
 DEBIASED = ("ece_debiased", "rmsce_debiased")
 #: from sums in single precision
-SINGLE = {"cece", "brier_calibration"}
+SINGLE = {"cece", "brier_calibration", "brier_refinement"}
 
 
 def weights(n, n_resamples, seed=0, stream=0):
@@ -41,7 +41,7 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
     probs, labels = case
     found = intervals.resampled(probs, labels, n_resamples=7, seed=5, n_bins=n_bins).drawn
     kinds = (*PERCENTILE, *SKEWED, *BINOMIAL, *CENTRED, *UNBIASED)
-    assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce"))
+    assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce", "brier_refinement"))
     left_out = LINEAR | SEPARATION
     found = {
         name: draws

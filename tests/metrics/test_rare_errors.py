@@ -207,16 +207,25 @@ def test_networks_without_an_error_have_no_verdict_that_one_error_would_turn(see
 def test_few_errors_give_neither_interval_nor_verdict(name, errors, known):
     confidence = np.linspace(0.6, 0.99, 200)
     wrong = np.isin(np.arange(200), np.arange(0, 2 * errors, 2) % 199)
-    probs, labels = with_confidence(confidence, ~wrong)
+    probs, labels = with_confidence(confidence, ~wrong, n_classes=10)
     assert 200 - (probs.argmax(axis=1) == labels).sum() == errors
     bounds = metrics.bootstrap(probs, labels, n_resamples=50)
-    other = with_confidence(confidence[::-1], ~wrong)[0]
+    other = with_confidence(confidence[::-1], ~wrong, n_classes=10)[0]
     rows = paired_bootstrap(
         {"a": [probs], "b": [other]}, labels, metrics=[name, "nll"], n_resamples=50, of_runs=True
     ).set_index("metric")
     assert np.isfinite(bounds[name]).all() == known
     assert (rows.loc[name, "verdict"] != "no verdict") == known
     assert np.isfinite(bounds["nll"]).all()
+
+
+@pytest.mark.parametrize(("n_classes", "known"), [(10, True), (11, False)])
+def test_few_samples_a_class_give_no_interval_of_the_classwise_error(n_classes, known):
+    confidence = np.linspace(0.6, 0.99, 200)
+    sample = with_confidence(confidence, np.arange(200) % 7 > 0, n_classes)
+    bounds = metrics.bootstrap(*sample, n_resamples=50)
+    assert np.isfinite(bounds["cece"]).all() == known
+    assert np.isfinite(bounds["ece"]).all()
 
 
 def test_one_network_with_too_few_errors_leaves_no_interval_of_the_difference():

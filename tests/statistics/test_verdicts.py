@@ -37,6 +37,19 @@ def test_one_source_alone_is_its_t_test():
     assert images["p_value"] == pytest.approx(2 * stats.t.sf(2, 199))
 
 
+@pytest.mark.parametrize("errors", [1, 2, 5, 20])
+def test_ends_of_a_few_errors_of_one_method_are_near_those_of_a_poisson_mean(errors):
+    n = 1000
+    few = {"metric": "accuracy", "std_test": errors**0.5 / n, "n_test": n}
+    more, fewer = (judged(difference=sign * errors / n, **few).iloc[0] for sign in (1, -1))
+    exact = stats.chi2.ppf(0.975, 2 * errors + 2) / 2 / n
+    assert more["ci_high"] == pytest.approx(exact, rel=0.01)
+    assert (fewer["ci_low"], fewer["ci_high"]) == pytest.approx((-more["ci_high"], -more["ci_low"]))
+    # the end towards 0 is that of the p-value
+    error = errors**0.5 / n
+    assert more["ci_low"] == pytest.approx(errors / n - stats.t.ppf(0.975, 199) * error)
+
+
 def test_few_test_samples_have_the_t_test_of_their_number():
     """Resamples of n have (n - 1) / n of the variance of their population."""
     few = judged(difference=0.1, std_test=0.05, n_test=5).iloc[0]
@@ -85,6 +98,11 @@ def test_variances_of_four_tests_with_three_seeds_are_moderated():
         ({"difference": 0.0, "metric": "accuracy", "n_test": 10_000}, "equivalent"),
         # 3.69 of 500 others may be right for one method only, more than the margin of .5 %
         ({"difference": 0.0, "metric": "accuracy", "n_test": 500}, "tie"),
+        # two errors of one method alone: the upper end of their share is .72 %
+        (
+            {"difference": 0.002, "std_test": 0.0014, "metric": "accuracy", "n_test": 1000},
+            "tie",
+        ),
         ({"difference": 0.1}, "no verdict"),  # no variance to test against
         ({"difference": 0.1, "std_test": 0.002, "n_test": 4}, "worse"),
         # of three others 3.69 may be right for one method only: more than all

@@ -292,12 +292,15 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     )
     centre = _centre(sample.gap, bins.squares()[:, None])
     base = binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
+    brier = scoring.brier_per_sample(predictions) / predictions.n_samples
 
     def of_block(weights: Floats, totals: NDArray[np.float32]) -> Draws:
         sums = bins.sums(weights, totals)
+        calibration = binning.debiased_square(sums).sum(axis=0)
         values = {
             "cece": binning.mean_gap(sums).mean(axis=0),
-            "brier_calibration": binning.debiased_square(sums).sum(axis=0),
+            "brier_calibration": calibration,
+            "brier_refinement": weights @ brier - calibration,
         }
         moved = sums.with_gap(centre + sums.gap - sample.gap)
         return Draws(values, {"cece": binning.mean_gap(moved).mean(axis=0) - base})

@@ -384,7 +384,7 @@ def with_added(
     right_of_class = np.bincount(labels, predictions.label_probs, k)
     # where too few errors are expected, the seen ones are too many by chance
     fewer, expected = min(right, n - right), min(sure, n - sure)
-    counts = Counts(fewer, expected, of_class.min(), right_of_class.min())
+    counts = Counts(fewer, expected, of_class.min(), right_of_class.min(), n / k)
     for parts in (values, noise):
         for name in LABELLED.keys() & parts.keys():
             if any(map(operator.lt, counts, LABELLED[name].needs)):

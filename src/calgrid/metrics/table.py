@@ -44,12 +44,14 @@ class Counts(NamedTuple):
         confidences.
     of_class : samples of the rarest class. right_of_class : samples expected to be right by the
         probabilities, least over classes.
+    a_class : samples divided by the number of classes.
     """
 
     errors: float = 0
     expected: float = 0
     of_class: float = 0
     right_of_class: float = 0
+    a_class: float = 0
 
     def __str__(self) -> str:
         """Return the needed numbers in words; empty for none."""
@@ -57,6 +59,8 @@ class Counts(NamedTuple):
         if self.of_class:
             right = f"{self.right_of_class} right by the probabilities"
             said.append(f"{self.of_class} samples of each class ({right})")
+        if self.a_class:
+            said.append(f"{self.a_class} samples a class")
         if self.errors:
             by_confidence = f" ({self.expected} by the confidences)" if self.expected else ""
             said.append(f"{self.errors} errors and right predictions each{by_confidence}")
@@ -71,6 +75,8 @@ LIKELIHOOD = Counts(errors=20)
 SEPARATION = Counts(errors=20, expected=30)
 CLASSES = Counts(of_class=20, right_of_class=15)
 CLASSES_APART = Counts(20, 30, 20, 15)
+#: with fewer samples a class the bias is so large that it decides which of two models is better
+CLASSWISE = Counts(errors=5, expected=5, a_class=20)
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,11 @@ class Metric:
 
     @property
     def margin(self) -> float:
-        """Difference below which two methods are equivalent; NaN for an unknown quantity."""
+        """Difference below which two methods are equivalent; NaN for an unknown quantity, and for
+        ``cece``, which is at most 2 over the number of classes.
+        """
+        if self.id == "cece":
+            return math.nan
         return {
             "fraction": 0.005,
             "square": 1e-4,
@@ -331,11 +341,14 @@ _ENTRIES = (
         ),
         reaches_up=True,
     ),
-    _error(
-        "cece",
-        calibration.cece,
-        "classwise ECE, mean over all classes",
-        "Kull et al., NeurIPS 2019",
+    replace(
+        _error(
+            "cece",
+            calibration.cece,
+            "classwise ECE, mean over all classes",
+            "Kull et al., NeurIPS 2019",
+        ),
+        needs=CLASSWISE,
     ),
     Metric(
         "mce",

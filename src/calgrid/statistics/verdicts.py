@@ -130,7 +130,8 @@ def judge(
     ``tests`` with
     p_value, p_holm : of a zero difference, without and with Holm's correction; NaN without
         ``std_test``;
-    ci_low, ci_high : interval of the difference; with one seed over test samples alone;
+    ci_low, ci_high : interval of the difference; with one seed over test samples alone; that of a
+        share is wider on the side away from 0, by samples that differ and were not seen;
     detectable : difference that would be found in this family with a probability of 80 %;
     verdict : ``better`` or ``worse`` if p_holm < 1 - level; ``equivalent`` if the interval at level
         1 - (1 - level) / (size of the family) is within the ``margin`` of the metric, or the
@@ -160,8 +161,11 @@ def judge(
     p_value = p_value.where(enough)
     size = p_value.groupby(family).transform("count").clip(lower=1).to_numpy()
     p_holm = holm(p_value, family)
-    half = _reach(alpha, *sources)
-    wide = np.abs(difference) + _reach(alpha / size, *sources)
+    # a share of samples that may differ, and none of which may have been seen
+    unseen = np.where(names.isin(SHARES), UNSEEN / n_test, 0.0)
+    half, corrected = _reach(alpha, *sources), _reach(alpha / size, *sources)
+    outer = np.where(images > 0, _with_unseen(half, unseen), half)
+    wide = np.abs(difference) + _with_unseen(corrected, unseen)
     testable = tests["std_test"].notna() & enough & sign.notna() & (n_test >= FEWEST_TEST)
     equal = np.abs(difference) + half < margin / 1000
     rules = {
@@ -172,19 +176,25 @@ def judge(
     }
     verdict = np.select(list(rules.values()), list(rules), TIE)
     verdict = np.where((verdict == TIE) & (wide < margin), EQUIVALENT, verdict)
-    detectable = _reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources)
-    unseen = np.where(names.isin(SHARES) & (images == 0), UNSEEN / n_test, 0.0)
+    detectable = np.maximum(corrected + _reach(2 * (1 - POWER), *sources), unseen)
     identical = (difference == 0) & (images == 0) & ~names.isin(SHARES)
     unknown = (_hidden(names, n_test) >= margin) & ~identical
     verdict = np.where((verdict == EQUIVALENT) & unknown, TIE, verdict)
     return tests.assign(
         p_value=p_value,
         p_holm=p_holm,
-        ci_low=difference - half,
-        ci_high=difference + half,
-        detectable=np.maximum(detectable, unseen),
+        ci_low=difference - np.where(difference > 0, half, outer),
+        ci_high=difference + np.where(difference < 0, half, outer),
+        detectable=detectable,
         verdict=verdict,
     )
+
+
+def _with_unseen(half: Floats, unseen: Floats) -> Floats:
+    """Half-width on the side away from 0 of the interval of a share of which ``unseen`` may not be
+    seen: that of Wilson's interval, near the exact one for any number of errors.
+    """
+    return unseen / 2 + np.hypot(half, unseen / 2)
 
 
 def _hidden(metrics: pd.Series, n_test: Floats) -> Floats:
