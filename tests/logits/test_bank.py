@@ -297,12 +297,13 @@ def test_a_bank_that_would_fill_the_memory_is_refused(bank, home, refuses, monke
         Study({"study": "s", "external": {"b": TAKEN}}, home)
 
 
-def test_another_split_is_refused_as_a_pair(bank, home, refuses):
+@pytest.mark.parametrize("of_bank", [True, False])
+def test_another_split_is_refused_as_a_pair(bank, home, refuses, of_bank):
     own = entry("mine", 1)
     npz(Path("data/mine1_test.npz"), logits=logits_of("mine", 1)[VAL:], label=LABELS[VAL:][::-1])
-    taken = {**TAKEN, "methods": ["ce"], "seeds": [1]}
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [1]} if of_bank else entry("ce", 2)
     with refuses(StateError, "mine/seed1", "other test images", "of blobs"):
-        plan = imported(home, "mine", {"bank": taken, "mine": own})
+        plan = imported(home, "mine", {"ce": taken, "mine": own})
         aggregate.run(Call(plan.manifest(), Path(plan.stage("aggregate").result)))
 
 
@@ -315,12 +316,12 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
     banks = {"a": TAKEN, "b": {**TAKEN, "file": "others.zip"}}
     with refuses(ConfigError, f"external.b: {names}"):
         rows_of_banks(Study({"study": "s", "external": banks}, home))
-    names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
+    names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 have other test"
     with refuses(ConfigError, f"external.own: {names} rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
     own = entry("mine", 1)
     npz(Path("data/mine1_val.npz"), logits=logits_of("mine", 1)[:VAL], label=LABELS[:VAL][::-1])
-    with refuses(ConfigError, "external.own: ", "mine/seed1", "of a bank have other val rows"):
+    with refuses(ConfigError, "external.own: ", "mine/seed1", "have other val rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
 
 
@@ -349,12 +350,12 @@ def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(b
     npz(Path("data/mine3_val.npz"), logits=logits_of("mine", 3)[order], label=LABELS[order])
     taken = {**TAKEN, "methods": ["ce"], "seeds": [1]}
     plan = imported(home, "mine", {"bank": taken, "mine": own})
-    aggregate._check_rows_of_banks(plan.manifest()["runs"])
+    aggregate._check_rows(plan.manifest()["runs"])
     (Path("data/mine3_val.npz")).rename("data/mine1_val.npz")
     same_seed = {**own, "val": "mine1_val.npz", "seed": 1}
     plan = imported(home, "other", {"bank": taken, "mine": same_seed})
     with refuses(StateError, "mine/seed1", "other val images"):
-        aggregate._check_rows_of_banks(plan.manifest()["runs"])
+        aggregate._check_rows(plan.manifest()["runs"])
 
 
 def mark(files, fact):
@@ -500,7 +501,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
         sharing_rows(key, split): (key, identity_of_rows(np.arange(len(rows)), rows))
         for split, rows in labels.items()
     }
-    monkeypatch.setattr("calgrid.plan.plan.rows_of_banks", lambda _: known)
+    monkeypatch.setattr("calgrid.plan.plan.check_external", lambda _: known)
     if changed:
         labels[changed] = np.roll(labels[changed], 1)
     splits = {name: SimpleNamespace(labels=rows) for name, rows in labels.items()}
@@ -514,7 +515,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
     assert main(command) == (2 if changed else 0)
     assert len(trained) == (not changed)
     if changed:
-        assert f"The bank has other {changed} images than digits" in capsys.readouterr().err
+        assert f"have other {changed} rows or labels than digits" in capsys.readouterr().err
 
 
 def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home, refuses):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.datasets.pictures import write_parquet
 from tests.mistakes import cases
 
 from calgrid.errors import ConfigError
@@ -414,6 +415,35 @@ class TestExternal:
         config = {"study": "s", "data_root": str(tmp_path), "external": runs}
         with refuses(ConfigError, parts):
             check_external(Study(config, home))
+
+    @pytest.mark.parametrize(
+        ("rows", "said"),
+        [
+            (slice(None), None),
+            (slice(None, None, -1), "other test rows or labels ... labels of own/mine/resnet8/ce"),
+            (slice(59), "test.npz has 59 test rows, but the runs of this study have 60"),
+        ],
+    )
+    def test_the_rows_of_trained_runs_count(self, tmp_path, home, make_config, refuses, rows, said):
+        labels = np.random.default_rng(0).permutation(60) % 10
+        for name, of_split in (("train", labels), ("test", labels)):
+            write_parquet(tmp_path / f"{name}.parquet", [b""] * 60, of_split)
+        for name in ("val", "test"):
+            logits = np.random.default_rng(len(name)).normal(size=(60, 10))
+            np.savez(tmp_path / f"{name}.npz", logits=logits[rows], label=labels[rows])
+        config = make_config({"datasets": ["mine"], "protocol": "own", "methods": ["ce"]})
+        config["protocols"] = {"own": {"base": "digits"}}
+        config["datasets"] = {
+            "mine": {"base": "image_parquet", "like": "digits", "image_size": 8, "val_size": 12}
+        }
+        files = {"val": "val.npz", "test": "test.npz", "kind": "logits", "protocol": "own"}
+        theirs = {**files, "dataset": "mine", "backbone": "resnet8", "method": "ls", "seed": 2}
+        study = Study({**config, "data_root": str(tmp_path), "external": {"x": theirs}}, home)
+        if said is None:
+            assert ("test", "own", "mine", "resnet8", None) in check_external(study)
+        else:
+            with refuses(ConfigError, "external.x: ", *said.split(" ... ")):
+                check_external(study)
 
     @pytest.mark.parametrize("odd", ["a", "c"])
     @pytest.mark.parametrize(

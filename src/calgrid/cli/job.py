@@ -18,7 +18,7 @@ def job(options: Arguments) -> None:
 
     Raises
     ------
-    StateError : the plan has no such job, or a bank has other rows than its data.
+    StateError : the plan has no such job, or external logits have other rows than its data.
     """
     plan: PlanFile = read_record(options.plan, "plan")
     name = str(options.out)
@@ -54,8 +54,8 @@ def job(options: Arguments) -> None:
 
 
 def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:
-    """Raise StateError if splits of the prepared data have other rows than the runs of a bank to
-    compare with; ``rows`` are the identities of the bank's rows.
+    """Raise StateError if splits of the prepared data have other rows than the external logits to
+    compare with; ``rows`` are the identities of their rows.
     """
     import numpy as np
 
@@ -66,7 +66,7 @@ def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:
         labels = open_prepared(data).splits[split].labels
         if identity_of_rows(np.arange(len(labels)), labels) != expected:
             raise StateError(
-                f"The bank has other {split} images than {key.dataset} has here, so {key.path} "
-                "could not be compared with it image by image; take a bank of the same split, or "
-                "leave it out."
+                f"The bank or logits under 'external' have other {split} rows or labels than "
+                f"{key.dataset} has here, so {key.path} could not be compared with them image by "
+                "image; take those of the same split in the same order, or leave them out."
             )

@@ -90,7 +90,7 @@ def run(call: Call) -> None:
         begin = time.monotonic()
         # here, as Snakemake removes the folder of tables before their job
         changes.keep(call.out.parents[1])
-        _check_rows_of_banks(manifest["runs"])
+        _check_rows(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
         with processes(call.threads) as in_processes:
             n_metrics = _collect_metrics(manifest, folder, in_processes)
@@ -128,29 +128,33 @@ def _read(folder: str, name: str, changed: int) -> Record:
     return Record.read(Path(folder), name)
 
 
-def _check_rows_of_banks(runs: Sequence[ManifestRun]) -> None:
-    """Raise StateError if a run has other rows than a compared run of a bank."""
+def _check_rows(runs: Sequence[ManifestRun]) -> None:
+    """Raise StateError if a run has other test rows than compared external logits, or other
+    validation rows than those of a bank.
+    """
+    with_external = {setting_of(run) for run in runs if "bank" in run}
     with_banks = {setting_of(run) for run in runs if run.get("bank", False)}
     known: dict[tuple[object, ...], tuple[RunKey, str]] = {}
     for run in runs:
-        if setting_of(run) not in with_banks:
+        if setting_of(run) not in with_external:
             continue
-        key = RunKey(**run["key"])
-        for split, rows in _rows_of(run).items():
+        key, splits = RunKey(**run["key"]), SPLITS if setting_of(run) in with_banks else ["test"]
+        for split, rows in _rows_of(run, splits).items():
             first, expected = known.setdefault(sharing_rows(key, split), (key, rows))
             if rows != expected:
                 raise StateError(
-                    f"{key.path} and {first.path} have other {split} images, so they cannot be "
-                    f"compared image by image; take a bank of the same split of {key.dataset}."
+                    f"{key.path} and {first.path} have other {split} images or labels, so they "
+                    "cannot be compared image by image; take external logits of the same split of "
+                    f"{key.dataset}, in the same order."
                 )
 
 
-def _rows_of(run: ManifestRun) -> dict[str, str]:
-    """Identities of the rows of val and test of a run."""
+def _rows_of(run: ManifestRun, splits: Iterable[str]) -> dict[str, str]:
+    """Identities of the rows of splits of a run."""
     record = _record(run["predict"], PREDICT)
     first = min(name for name in record.files if name.endswith("/test.parquet"))
     identities = {}
-    for split in SPLITS:
+    for split in splits:
         path = record.verified(f"{Path(first).parent}/{split}.parquet")
         table = read_table(path, columns=["index", "label"])
         rows = table["index"].to_numpy(), table["label"].to_numpy()

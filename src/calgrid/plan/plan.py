@@ -61,7 +61,7 @@ from calgrid.study.papers import (
 )
 from calgrid.study.protocols import described, training_options
 from calgrid.study.runs import Ensemble, ExternalRun, Run
-from calgrid.study.slow_checks import rows_of_banks
+from calgrid.study.slow_checks import check_external
 from calgrid.study.study import Study
 from calgrid.training.protocol import TrainingProtocol
 
@@ -672,7 +672,7 @@ class Plan:
                 "reads": list(job.reads),
             }
         code = {digest: fingerprint.modules_of(digest) for digest in self._codes()}
-        known = rows_of_banks(self.study)
+        known = check_external(self.study) if self.study.trained else {}
         rows: dict[str, dict[str, str]] = {}
         for key, split in itertools.product(self.study.trained, SPLITS):
             if (shared := sharing_rows(key, split)) in known:

@@ -105,8 +105,8 @@ class PlanFile(TypedDict):
     """The file of a plan: specifications by the folders of jobs, ``inputs`` by folder or stage,
     modules and their digests by digest of ``code``, and ``sources``, digests of the bytes of code.
 
-    ``rows`` has the identities of val and test of runs of banks, by the folders of the trainings
-    whose networks are compared with them.
+    ``rows`` has the identities of val and test of runs of banks, and of test of other
+    external logits, by the folders of the trainings whose networks are compared with them.
     """
 
     manifest: Manifest

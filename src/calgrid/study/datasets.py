@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from calgrid.class_names import as_names
 from calgrid.components import registry
@@ -21,6 +22,9 @@ from calgrid.storage.records import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
 from calgrid.study import model
 from calgrid.study.yaml_files import is_path
+
+if TYPE_CHECKING:
+    from calgrid.datasets._image_files import Rows
 
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
@@ -177,11 +181,19 @@ class DatasetCatalog:
         """
         return self._counted(image_set)[1] if image_set in self._of_files else None
 
+    def test_labels(self, image_set: str) -> "Rows | None":
+        """Labels of the test images of the user's files, int64 ``(N,)``; otherwise as
+        :meth:`class_counts`.
+        """
+        return self._counted(image_set)[2] if image_set in self._of_files else None
+
     @functools.cache  # noqa: B019
     def _counted(
         self, image_set: str
-    ) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...] | None]:
-        """Images of each class in each split of the user's files, and the names of the classes."""
+    ) -> "tuple[Mapping[str, Mapping[str, int]], tuple[str, ...] | None, Rows]":
+        """Images of each class in each split of the user's files, the names of the classes, and
+        the labels of test.
+        """
         kind = registry.load("dataset", self.configured[image_set]["base"])(
             **self.options[image_set]
         )
@@ -194,7 +206,7 @@ class DatasetCatalog:
             labels = sources["train"].labels[rows[role]] if role in rows else sources[role].labels
             of_split = collections.Counter(labels.tolist())
             counts[role] = {name: of_split[number] for number, name in enumerate(names)}
-        return counts, classes
+        return counts, classes, labels
 
     def _add_files(self, name: str, base: registry.Description, where: str) -> None:
         """Add a data set of the user's files."""

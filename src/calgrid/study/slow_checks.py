@@ -245,18 +245,28 @@ def _try_network(backbone: str, classes: int, size: tuple[int, int]) -> None:
 @functools.cache
 def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
     """Read all files of banks; return the first run and the identity of its rows, by the key of
-    runs that share rows (:func:`~calgrid.storage.records.sharing_rows`).
+    runs that share rows (:func:`~calgrid.storage.records.sharing_rows`); test rows of trained runs
+    are known before for the user's files alone.
 
     Refuses damaged files, too few rows, another number of rows than in trained runs, and compared
     runs, also of two banks, with other rows or another order of classes.
     """
-    sizes = {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
+    if not study.external:
+        return {}
+    import numpy as np  # noqa: PLC0415
+
+    from calgrid.storage.logits import identity_of_rows  # noqa: PLC0415  (pyarrow)
+
     rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    for key in study.trained:
+        if (labels := study.datasets.test_labels(key.dataset)) is not None:
+            identity = identity_of_rows(np.arange(len(labels)), labels)
+            rows.setdefault(sharing_rows(key, "test"), (key, identity))
     for name, entry in study.config.external.items():
         where = f"external.{name}"
         for run, found in _read_bank(study, name, entry) if isinstance(entry, Bank) else ():
             key = run.key
-            expected = sizes.get(key[:3]) or {}
+            expected = _sizes(study).get(key[:3]) or {}
             _check_order(study, key, found["test"].classes, where)
             _widths(study)[key] = where, found["test"].n_classes
             for split, (count, _, identity, _) in found.items():
@@ -264,14 +274,14 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
                 here = expected.get(split, count)
                 refuse(
                     (
-                        identity != known,
-                        f"{where}: {key.path} and {first.path} have other {split} images, so they "
-                        "cannot be compared image by image; take one of them.",
-                    ),
-                    (
                         count != here,
                         f"{where}: {key.path} has {count:,} {split} rows, but the runs of this "
                         f"study have {here:,}; take a bank of the same split.",
+                    ),
+                    (
+                        identity != known,
+                        f"{where}: {key.path} and {first.path} have other {split} images, so they "
+                        "cannot be compared image by image; take one of them.",
                     ),
                 )
             if study.config.statistics.conformal is not None:
@@ -285,6 +295,11 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
                 "common calibrator can be fitted; take other members."
             )
     return rows
+
+
+def _sizes(study: Study) -> dict[tuple[str, ...], Mapping[str, int] | None]:
+    """Images of each split of the trained runs of a setting, if known."""
+    return {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
 
 
 def _read_bank(
@@ -303,17 +318,18 @@ def _read_bank(
                     yield run, bank.identity(BankRun(run.key, **run.external["bank"]))
 
 
-def check_external(study: Study) -> None:
-    """Read all external logits except banks. Refuses numbers of another kind than stated, too few
-    rows, a run given as several seeds, and test rows, val rows of a bank, or number or order of
-    classes other than in compared runs.
+@functools.cache
+def check_external(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
+    """Read all external logits; return :func:`rows_of_banks` with the test rows of the others.
+    Refuses numbers of another kind than stated, too few rows, a run given as several seeds, and
+    test rows, val rows of a bank, or number or order of classes other than in compared runs.
     """
     entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
     for run in study.external.values():
         if "bank" not in run.external:
             entry = run.external["name"], run.external.get("group")
             entries.setdefault(entry, []).append(run)
-    of_banks = rows_of_banks(study)
+    known = dict(rows_of_banks(study))
     places: dict[RunKey, str] = {}
     rows: dict[tuple[object, ...], dict[RunKey, str]] = defaultdict(dict)
     seeds: dict[tuple[object, ...], RunKey] = {}
@@ -325,14 +341,14 @@ def check_external(study: Study) -> None:
             places[key] = where
             _check_order(study, key, classes, where)
             _widths(study)[key] = where, n_classes
-            rows[*key[:3], key.seed][key] = found["test"]
+            rows[sharing_rows(key, "test")][key] = found["test"]
             for split, identity in found.items():
-                first, expected = of_banks.get(sharing_rows(key, split), (key, identity))
+                first, expected = known.get(sharing_rows(key, split), (key, identity))
                 if identity != expected:
                     raise ConfigError(
-                        f"{where}: {key.path} and {first.path} of a bank have other {split} rows "
-                        "or labels, so they cannot be compared image by image; give it another "
-                        "'dataset'."
+                        f"{where}: {key.path} and {first.path} have other {split} rows or labels, "
+                        "so they cannot be compared image by image; give it the labels of "
+                        f"{first.path} in the same order, or another 'dataset'."
                     )
             content = json.dumps({**run.external, "name": "", "seed": 0}, sort_keys=True)
             twin = seeds.setdefault((*key[:4], content), key)
@@ -342,7 +358,8 @@ def check_external(study: Study) -> None:
                     "seeds; give each run once."
                 )
     _check_widths(study)
-    for compared in rows.values():
+    for shared, compared in rows.items():
+        known.setdefault(shared, next(iter(compared.items())))
         if (pair := _odd_one(compared)) is not None:
             odd, other = pair
             raise ConfigError(
@@ -350,6 +367,7 @@ def check_external(study: Study) -> None:
                 "they cannot be compared image by image; give one of them another 'dataset', or, "
                 "if only the order of their classes differs, name the order in 'classes' of both."
             )
+    return known
 
 
 def _odd_one(values: Mapping[RunKey, Hashable]) -> tuple[RunKey, RunKey] | None:
@@ -445,6 +463,12 @@ def _identities(
             rows, subset = val, run.external
             if "val_rows" in subset:
                 rows = first_rows(val, subset["val_rows"], subset["val_seed"])
+            here = (_sizes(study).get(run.key[:3]) or {}).get("test", len(test))
+            if len(test) != here:
+                raise DataError(
+                    f"{given['test']} has {len(test):,} test rows, but the runs of this study "
+                    f"have {here:,}; give logits of the same images, or another 'dataset'."
+                )
             if study.config.statistics.conformal is not None:
                 check_conformal(len(rows), run.disjoint_validation, where)
             identities[run.key] = {"val": rows.identity(), "test": test.identity()}
