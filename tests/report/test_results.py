@@ -1,5 +1,6 @@
 """``calgrid.load_study``: the same numbers as the report's, one sentence for what is not there."""
 
+import functools
 import re
 import shutil
 
@@ -145,8 +146,15 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
     ):
         with refuses(ConfigError, *parts):
             call()
-    with refuses(DataError, "no runs with {'dataset': 'svhn'}; it has: quick digits resnet8 last"):
-        results.history(dataset="svhn")
+    for call in (
+        results.history,
+        functools.partial(results.compare, "ls", "ce"),
+        functools.partial(results.compare_calibrators, "ts"),
+        functools.partial(results.run, "ce", 1),
+    ):
+        for name in ("dataset", "checkpoint"):
+            with refuses(DataError, f"no runs with {{'{name}': 'zz'}}; it has: quick digits res"):
+                call(**{name: "zz"})
 
 
 def test_a_copied_study_says_that_its_runs_are_not_beside_it(study, tmp_path, refuses):

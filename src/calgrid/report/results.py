@@ -92,7 +92,7 @@ class Results:
 
     Raises
     ------
-    DataError : a file is missing or damaged, at its first use.
+    DataError : a file is missing or damaged, at its first use; no runs have what ``**where`` says.
     ConfigError : a name is unknown or ambiguous.
     """
 
@@ -235,10 +235,11 @@ class Results:
     ) -> pd.DataFrame:
         """Answer to a question on the rows of some calibrators."""
         self._check_metrics()
+        self._groups(where)  # refuses what is not there
         chosen = self.data.rows(METRICS, split="test")
         check_ids("metric", metrics, {*chosen["metric"]})
         chosen = chosen[chosen["calibrator"].isin(calibrators)]
-        for name, value in _checked(where).items():
+        for name, value in where.items():
             chosen = chosen[chosen[name] == value]
         resamples = self.data.rows(RESAMPLES, split="test")
         mine = asked.get("calibrator", asked.get("method"))
@@ -279,8 +280,9 @@ class Results:
 
     def run(self, method: str, seed: int | None = None, **where: str) -> Run:
         """One run: its ``record``, ``history`` and ``logits``."""
+        self._groups(where)  # refuses what is not there
         found = self.runs
-        wanted = {"method": method, **_checked(where), **({} if seed is None else {"seed": seed})}
+        wanted = {"method": method, **where, **({} if seed is None else {"seed": seed})}
         wanted.pop("checkpoint", None)
         for name, value in wanted.items():
             check_ids(name, [value], found[name])
@@ -340,20 +342,21 @@ class Results:
             )
 
     def _group(self, where: dict[str, str]) -> Group:
-        """The group of comparable runs that the keywords select."""
-        wanted = _checked(where).items()
-        found = [group for group in self.data.groups if wanted <= group._asdict().items()]
+        """The one group that the keywords select."""
+        found = self._groups(where)
         if len(found) == 1:
             return found[0]
-        if not found:
-            known = "; ".join(map(" ".join, self.data.groups))
-            raise DataError(f"The study has no runs with {where}; it has: {known}.")
         raise ConfigError(
             f"The study has {len(found)} groups that differ in {', '.join(differing(found))}; "
             "select one by keyword."
         )
 
-
-def _checked(where: dict[str, str]) -> dict[str, str]:
-    check_ids("keyword", where, GROUP)
-    return where
+    def _groups(self, where: dict[str, str]) -> list[Group]:
+        """The groups of comparable runs that the keywords select, at least one."""
+        check_ids("keyword", where, GROUP)
+        wanted = where.items()
+        found = [group for group in self.data.groups if wanted <= group._asdict().items()]
+        if not found:
+            known = "; ".join(map(" ".join, self.data.groups))
+            raise DataError(f"The study has no runs with {where}; it has: {known}.")
+        return found
