@@ -31,6 +31,12 @@ probes: [profile]
     Unknown probe 'profile' in grids[0].probes ... did you mean 'profiles'?
 {probes: [masking], methods: [tst]}
     grids[0].probes: 'masking' needs a linear last ... 'tst' does not
+shifts: [ood/svhn]
+    grids[0].shifts: 'ood/svhn' is not among the shifts of digits ... families: [ood/svhn]
+shifts: [cifar10_c]
+    grids[0].shifts: 'cifar10_c' is not among the shifts of digits
+shifts: [svhn]
+    Unknown shift 'svhn' in grids[0].shifts
 shifts: [snow]
     Unknown shift 'snow' in grids[0].shifts ... valid: digits_c,
 datasets: [digits_c]

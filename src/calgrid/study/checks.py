@@ -13,7 +13,7 @@ from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.components import registry
 from calgrid.components.options import Options
 from calgrid.errors import ConfigError, check_ids, located, refuse
-from calgrid.storage.records import OOD_PREFIX, TRAIN_SPLIT, RunKey
+from calgrid.storage.records import OOD_PREFIX, TRAIN_SPLIT, RunKey, image_set_of
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 from calgrid.storage.specs import Calibrator, NamedComponent
@@ -197,8 +197,17 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
         _check_ready_weights(grid, protocol, datasets, where)
     known = set().union(*map(datasets.families, grid.datasets))
     for shift in grid.shifts:
-        if shift not in known and (reason := registry.why_broken("dataset", shift)):
+        if shift in known:
+            continue
+        if reason := registry.why_broken("dataset", shift):
             raise ConfigError(reason)
+        role = datasets.facts(image_set_of(shift)).get("role")
+        if role == ("dataset" if shift.startswith(OOD_PREFIX) else "shift"):
+            raise ConfigError(
+                f"{where}.shifts: '{shift}' is not among the shifts of {', '.join(grid.datasets)}; "
+                "add it under 'datasets' to the families of your data set, or of a variant of a "
+                f"registered one (mine: {{base: digits, families: [{shift}]}})."
+            )
     check_ids("shift", grid.shifts, known, f"{where}.shifts")
 
 
