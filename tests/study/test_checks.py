@@ -142,6 +142,8 @@ statistics: {baseline: mbl}
     Unknown method 'mbl' in statistics.baseline ... did you mean 'mbls'?
 methods: {mine: {base: mbsl}}
     Unknown method 'mbsl' in methods.mine.base ... 'mbls'?
+methods: {mine: {base: mixup+ls}}
+    methods.mine.base: 'mixup+ls' has two parts ... variant of 'mixup' and write 'mine+ls'
 methods: {mine: {base: mbls, margn: 1}}
     hyper-parameter 'margn' in methods.mine ... 'margin'?
 methods: {mine: {base: mbls, margin: 1e-3}}

@@ -69,6 +69,13 @@ class ComponentCatalog:
             where = f"{kind}s.{name}"
             if name in self.registered:
                 raise ConfigError(f"{where}: '{name}' is a registered {kind}; choose another name.")
+            base, plus, rest = variant["base"].partition("+")
+            if plus and kind == "method" and base in self.registered:
+                raise ConfigError(
+                    f"{where}.base: '{base}+{rest}' has two parts; make a variant of '{base}' and "
+                    f"write '{name}+{rest}' in the grid, or one of '{rest}' and write "
+                    f"'{base}+{name}'."
+                )
             if variant["base"] not in self.registered:
                 raise registry.missing(
                     self.kinds, kind, variant["base"], self.registered, f"{where}.base"
