@@ -80,7 +80,7 @@ def test_states_of_trainings(place, jobs, found, trainings):
     assert (running["epoch"], running["epochs"], running["left"]) == (12, 60, "1:40")
     assert f"process {os.getpid()} on " in running["where"]
     assert found["mbls"]["reason"].endswith("diverged in epoch 3: lower the rate.")
-    assert text.startswith("study 'small': 1 of 16 jobs done, without")
+    assert text.startswith("study 'small': 1 of 16 jobs done, without those of aggregate,")
     assert "ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left\n" in text
     assert found["mbls"]["log"] in text
     assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")

@@ -211,7 +211,7 @@ def _with_progress(job: JobState, lines: list[str]) -> JobState:
 def _text(study: str, found: list[JobState]) -> str:
     lines = [
         f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done, "
-        f"without those of tables, figures and report"
+        "without those of aggregate, tables, figures and report"
     ]
     stages: dict[str, Counter[str]] = defaultdict(Counter)
     for job in found:
