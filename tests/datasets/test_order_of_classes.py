@@ -102,13 +102,19 @@ def test_a_list_names_the_labels_of_parquet_files_without_names(tmp_path, capsys
     [
         ("abc", "abd", {}, "test.parquet has the class 'd', which is none of the data set's"),
         ("abc", "abc", {"classes": ["a", "b"]}, "has the class 'c'"),
+        (
+            "",
+            "",
+            {"classes": ["a", "b"]},
+            "label 2, ... 0..1; ... or name all classes in 'classes'",
+        ),
         ("ab", "ab", {}, "row 2 (counted from 0) "),
         ("abcd", "abcd", {}, "has no image of the class 'd'; add some, or give n_classes: 4"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, refuses, train, test, options, part):
     for role, names in (("train", train), ("test", test)):
-        write(tmp_path, role, list(names), 1)
+        write(tmp_path, role, list(names) or None, 1)
     book = DatasetCatalog({"mine": {**PARQUET, **options}}, str(tmp_path))
     with refuses(ConfigError, "datasets.mine: ", part):
         book.class_counts("mine")

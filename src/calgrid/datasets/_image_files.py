@@ -209,7 +209,8 @@ class ImageFiles(Dataset):
             source.say_unnamed(train.classes, files)
         self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
-            _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
+            mend = "name all classes in 'classes'" if self.classes else "give n_classes"
+            _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]), mend)
         _check_groups(sources)
         rows = {"train": np.arange(len(train.labels))}
         for role, size in self.drawn.items():
@@ -330,7 +331,7 @@ def _rounded(values: NDArray[np.float64]) -> list[float]:
     return [round(float(value) / 255, 4) for value in values]
 
 
-def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
+def _check_labels(labels: Rows, n_classes: int, files: str, mend: str) -> None:
     if not len(labels):
         raise DataError(f"{files} contains no images; correct the path.")
     if n_classes < FEWEST_CLASSES:
@@ -342,7 +343,7 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
     if len(wrong):
         raise DataError(
             f"{files}: {row_at(wrong[0])} has the label {labels[wrong[0]]}, but there are "
-            f"{n_classes} classes, 0..{n_classes - 1}; correct it, or give n_classes."
+            f"{n_classes} classes, 0..{n_classes - 1}; correct it, or {mend}."
         )
 
 
