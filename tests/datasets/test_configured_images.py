@@ -469,13 +469,18 @@ def test_a_constant_channel_needs_constants(files, tmp_path):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
-def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [(PARQUET, "rows 11 and 64"), (FOLDERS, r"/cat/011\.png and .*/bee/004\.png")],
+)
+def test_duplicates_are_refused_with_their_place_or_counted(files, pictures, tmp_path, kind, first):
     pixels, labels = draw(30, seed=2)
     pixels[4] = pictures["train"][0][11]
     write_parquet(files / "test.parquet", map(encoded, pixels), labels)
-    with pytest.raises(DataError, match=r"1 images of equal .*rows 11 and 64.* duplicates: count"):
-        prepared(files, tmp_path / "out", **PARQUET)
-    made = prepared(files, tmp_path / "out", **PARQUET, duplicates="count")
+    write_folder(files / "test", pixels, labels, NAMES)
+    with pytest.raises(DataError, match=rf"1 images of equal .*{first}.* duplicates: count"):
+        prepared(files, tmp_path / "out", **kind)
+    made = prepared(files, tmp_path / "out", **kind, duplicates="count")
     (pair,) = made.manifest["duplicates"]
     assert (pair in ("train/test", "val/test"), made.manifest["duplicates"][pair]) == (True, 1)
 

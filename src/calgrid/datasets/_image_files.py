@@ -68,12 +68,14 @@ class Source(ABC):
     classes : names of the classes, if known.
     unnamed : files whose labels are numbers without names.
     groups : name of the group of each image, ``(N,)``, if the data set has groups.
+    images : file of each image, if each has one.
     """
 
     labels: Rows
     classes: tuple[str, ...] | None = None
     unnamed: tuple[Path, ...] = ()
     groups: NDArray[np.str_] | None = None
+    images: Sequence[Path] = ()
 
     def say_unnamed(self, classes: Sequence[str] | None, named: str) -> None:
         """Warn of files with labels taken in the class order of other files, if known."""
@@ -175,13 +177,14 @@ class ImageFiles(Dataset):
         mean, std = self.mean, self.std
         if mean is None:
             mean, std = channel_statistics(images)
-        facts = {
+        facts: dict[str, object] = {
             "n_classes": self.n_classes,
             "image_shape": images.shape[1:],
             "mean": mean,
             "std": std,
             "sources": [file for source in sources.values() for file in source.files()],
         }
+        facts["images"] = [path for source in sources.values() for path in source.images]
         self.facts = facts if classes is None else {**facts, "classes": list(classes)}
         return {role: splits[role] for role in ("train", "val", "test")}
 

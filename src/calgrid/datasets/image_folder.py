@@ -97,7 +97,7 @@ class FolderSource(Source):
         self.classes: tuple[str, ...] = classes
         number = {name: index for index, name in enumerate(classes)}
         labels = []
-        self.paths = []
+        images = []
         for name, folder, picture in listed:
             if name not in number:
                 raise DataError(
@@ -106,7 +106,8 @@ class FolderSource(Source):
                     f"{unlike([name], number)}."
                 )
             labels.append(number[name])
-            self.paths.append(folder / picture)
+            images.append(folder / picture)
+        self.images = images
         self.labels = np.array(labels, dtype=np.int64)
         if groups is not None:
             self.groups = _groups([picture for _, _, picture in listed], groups)
@@ -114,7 +115,7 @@ class FolderSource(Source):
     def read(self, rows: Rows) -> Iterator[NamedImage]:
         """Yield the encoded images at some rows."""
         for row in rows:
-            yield str(self.paths[row]), _read(self.paths[row])
+            yield str(self.images[row]), _read(self.images[row])
 
     def files(self) -> Iterator[SourceRecord]:
         """Yield number and total size of the images of each folder, and the SHA-256 of their paths

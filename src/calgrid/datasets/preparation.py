@@ -269,10 +269,10 @@ def _where(
         equal = hashes[name] == duplicate
         if split.rows is not None and equal.any():
             positions.append(split.rows[equal][0])
-    return (
-        f" (the first: rows {positions[0]} and {positions[1]}, counted from 0 through all files), "
-        "or set duplicates: count"
-    )
+    first = f"rows {positions[0]} and {positions[1]}, counted from 0 through all files"
+    if images := entry.info.get("images"):
+        first = f"{images[positions[0]]} and {images[positions[1]]}"
+    return f" (the first: {first}), or set duplicates: count"
 
 
 def _describe(
