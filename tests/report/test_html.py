@@ -221,6 +221,20 @@ def test_the_recommendation_is_the_simplest_that_is_not_worse_with_its_test(make
     assert float(words[2]) == pytest.approx(test["ci_high"], abs=0.006)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "named"), [("tie", "`ce` without calibration"), ("better", "`ce` with `ts`")]
+)
+def test_a_temperature_that_makes_the_baseline_better_is_recommended_with_it(study, verdict, named):
+    data, group = study.opened()
+    tests = data.clean_tests.copy()
+    pair = {"method": "ce", "calibrator": "ts", "against": "ce", "against_calibrator": "none"}
+    here = (tests[list(pair)] == pd.Series(pair)).all(axis=1) & (tests["metric"] == "nll")
+    assert here.any()
+    tests.loc[here, "verdict"] = verdict
+    data.clean_tests = tests
+    assert recommendation(data, group)[0].startswith(f"Use {named}, the simplest: NLL ")
+
+
 def test_without_the_baseline_no_other_method_stands_for_it(make):
     study = make(methods=("fl3", "brier"), seeds=(0, 1, 2), **CLEAN)
     data, group = study.opened()
@@ -276,8 +290,8 @@ def test_methods_gain_what_one_temperature_gives_or_more(study):
     data.methods = ["ce", *verdicts]
     assert _parts(data, group) == (
         "In NLL against `ce` before calibration, `ls` gains only what one temperature would give; "
-        "`mmce` loses what no temperature gives back; `mixup` shows no difference in either part "
-        "of it."
+        "`mmce` loses what no temperature gives back; `mixup` shows no significant difference in "
+        "either part of it."
     )
     tests["verdict"] = ["better", "equivalent"] * 3
     assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
@@ -385,7 +399,7 @@ def test_one_seed_and_external_logits(external, external_figures, tmp_path):
 def test_methods_that_cannot_be_tested_are_not_recommended(make):
     first, *others = recommendation(*make(**PAIR).opened())
     assert first.endswith(
-        "methods cannot be tested against each other: a test needs two common seeds or more."
+        ", but cannot be tested against other methods: a test needs two common seeds or more."
     )
     method = first.split("`")[1]
     assert not others or f"`{method}`" in others[0]

@@ -62,23 +62,24 @@ def recommendation(data: StudyData, group: Group) -> list[str]:
     """Recommend a recipe for a group, and name metrics made worse by calibration; nothing without a
     choice.
 
-    The simplest recipe is recommended unless the one with the lowest NLL is significantly better.
+    The simplest recipe is recommended unless the one with the lowest NLL is significantly better,
+    or one temperature is, which then belongs to it.
     """
     found, said = best_of_all(data, group), []
     if found is not None and not found.tested:
         (nll,) = text.means(found.best, "nll")
         said.append(
-            f"{combined(data, found.best)} has the lowest NLL, {nll}; methods cannot be tested "
-            "against each other: a test needs two common seeds or more."
+            f"{combined(data, found.best)} has the lowest NLL, {nll}, but cannot be tested against "
+            "other methods: a test needs two common seeds or more."
         )
         found = best_of_methods(data, group)[found.best["method"]]
     if found is not None and found.tested and len(found.others):
-        said.append(_choice(data, found))
+        said.append(_choice(data, group, found))
     said.append(calibration(data, group, verdicts.WORSE))
     return [marked(data, sentence) for sentence in said if sentence]
 
 
-def _choice(data: StudyData, found: Recipes) -> str:
+def _choice(data: StudyData, group: Group, found: Recipes) -> str:
     """Recommended recipe, with the evidence."""
     best, others, tied = found.best, found.others, found.tied
     reference = data.baseline
@@ -88,6 +89,10 @@ def _choice(data: StudyData, found: Recipes) -> str:
         (others["method"] == reference) & others["calibrator"].isin([UNCALIBRATED, PREFERRED])
     ].sort_values("calibrator", key=lambda names: names != UNCALIBRATED)
     enough = simple[simple.index.isin(tied.index)]
+    tests = _against_none(data, group, "nll")
+    helped = tests[tests["verdict"] == verdicts.BETTER]
+    if ((helped["method"] == reference) & (helped["calibrator"] == PREFERRED)).any():
+        enough = enough[enough["calibrator"] == PREFERRED]
     if (best["method"], best["calibrator"]) == (reference, UNCALIBRATED) or enough.empty:
         chosen = best
     else:
@@ -138,13 +143,18 @@ def combined(data: StudyData, row: pd.Series) -> str:
     return f"{method} with {calibrator}"
 
 
-def calibration(data: StudyData, group: Group, verdict: str) -> str:
-    """Methods on which calibrators have ``verdict`` against none, in NLL or calibration error."""
+def _against_none(data: StudyData, group: Group, metric: str) -> pd.DataFrame:
+    """Tests of calibrators against none, on the same networks."""
     tests = data.select(data.clean_tests, group)
     same = (tests["method"] == tests["against"]) & (tests["against_calibrator"] == UNCALIBRATED)
+    return tests[same & (tests["metric"] == metric)]
+
+
+def calibration(data: StudyData, group: Group, verdict: str) -> str:
+    """Methods on which calibrators have ``verdict`` against none, in NLL or calibration error."""
     said = []
     for metric, shown in SAID.items():
-        rows = data.in_order(tests[same & (tests["metric"] == metric)], data.methods)
+        rows = data.in_order(_against_none(data, group, metric), data.methods)
         found, named = rows[rows["verdict"] == verdict], []
         for calibrator, own in found.groupby("calibrator", sort=False):
             of_all = (rows["calibrator"] == calibrator).sum()
@@ -282,7 +292,7 @@ def _parts(data: StudyData, group: Group) -> str:
     cases: dict[tuple[str, str], list[str]] = {}
     parts = rows.pivot(index="method", columns="metric", values="verdict")
     for method in among(data.methods, parts.index):
-        case = ("show", "no difference in either part of it")
+        case = ("show", "no significant difference in either part of it")
         for part, said_of in PARTS.items():
             case = said_of.get(parts.at[method, part], case)
         cases.setdefault(case, []).append(code(method))
