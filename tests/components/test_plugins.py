@@ -184,6 +184,9 @@ def test_a_network_that_cannot_take_the_images_is_refused_first(write, make_conf
     study = Study(make_config({"backbones": ["flat"]}, plugins=[folder]), home)
     with refuses(ConfigError, "Backbone 'flat' does not take images of 8x8 pixels (RuntimeError: "):
         slow_checks.check_networks(study)
+    write("mine_h/backbones/wide.py", BACKBONE.replace("3 * 16 * 16", "10"))
+    with refuses(ConfigError, "it has 768 features, but its num_features is 10); ... correct"):
+        check_images("wide", 10, (16, 16))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ def check_images(id: str, n_classes: int, size: tuple[int, int]) -> None:
         try:
             network = build_backbone(id, n_classes).eval()
             features = network.features(torch.empty(2, 3, *size))
+            if features.ndim == 2 and features.shape[1] != network.num_features:
+                said = f"but its num_features is {network.num_features}"
+                raise ValueError(f"it has {features.shape[1]} features, {said}")
             logits = network.head(features)
             if features.ndim != 2 or logits.shape != (2, n_classes):
                 shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
@@ -27,5 +30,5 @@ def check_images(id: str, n_classes: int, size: tuple[int, int]) -> None:
             raise ConfigError(
                 f"Backbone '{id}' does not take images of {size[0]}x{size[1]} pixels "
                 f"({type(error).__name__}: {reason}); use another backbone or images of another "
-                "size."
+                "size, or correct the backbone if it is your own."
             ) from error
