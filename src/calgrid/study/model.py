@@ -372,7 +372,11 @@ class Scoring(Model):
         "every calibrator, at coverages of 90 and 95 %. A random half of the validation rows "
         "fits the calibrator once more, the other half fits the sets.",
     )
-    level: Fraction = Field(0.95, description="Confidence level of all intervals.")
+    level: Fraction = Field(
+        0.95,
+        description="Confidence level of all intervals; 1 - level is the family-wise error of the "
+        "verdicts.",
+    )
     seed: Seed = Field(
         0,
         description="Seed of the bootstrap; all methods use the same resamples, so that "
