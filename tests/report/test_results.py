@@ -134,6 +134,9 @@ def test_logits_are_those_that_were_scored(results):
 def test_what_is_not_there_is_named(results, tmp_path, refuses):
     with refuses(DataError, "manifest", "does not exist"):
         calgrid.load_study(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    with refuses(DataError, "mine.yaml is a file, but no archive", "folder of the study's results"):
+        calgrid.load_study(tmp_path / "mine.yaml")
     for call, parts in (
         (lambda: results.table("method"), ["Unknown table 'method'", "'methods'"]),
         (lambda: results.compare("lss", "ce"), ["Unknown method 'lss'", "'ls'"]),

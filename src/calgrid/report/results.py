@@ -46,7 +46,8 @@ def load_study(path: str | Path) -> "Results":
 
     Raises
     ------
-    DataError : the manifest is missing or damaged, or the archive has none.
+    DataError : the manifest is missing or damaged, or the archive has none; or the path is another
+        file.
 
     Warns
     -----
@@ -63,6 +64,11 @@ def opened(path: str | Path) -> "Results":
     """Open the results of a study as :func:`load_study`, without a look at their records."""
     path = Path(path)
     if not zipfile.is_zipfile(path):
+        if path.is_file():
+            raise DataError(
+                f"{path} is a file, but no archive of 'calgrid pack'; give the archive, or the "
+                "folder of the study's results, such as results/digits."
+            )
         return Results(_packed_study(path) if (path / BANK).is_file() else path)
     unpacked = tempfile.TemporaryDirectory(prefix="calgrid-")
     with zipfile.ZipFile(path) as archive:
