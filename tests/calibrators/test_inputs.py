@@ -173,7 +173,9 @@ def test_labels_may_be_names_of_classes_or_truth_values(problem, refuses):
     expected = problem.predict(problem.fit("vs"))
     found = build_calibrator("vs").fit(frame[NAMES[::-1]], words)
     assert found.predict_proba(frame[NAMES]) == pytest.approx(expected[:, ::-1])
-    with refuses(DataError, "label 'e' is not one of the classes a, b, c, d, x; correct it, or"):
+    with refuses(
+        DataError, "label 'e' in row ... is not one of the classes a, b, c, d, x; correct it, or"
+    ):
         build_calibrator("vs").fit(problem.logits, words, class_names=[*"abcdx"])
     with refuses(DataError, "labels must be integers", "or names with class_names"):
         build_calibrator("vs").fit(problem.logits, words)

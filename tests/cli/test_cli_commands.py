@@ -346,9 +346,11 @@ def test_threads_are_set_before_libraries_are_imported(succeeds, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", ["0", "-2", "1.5", "many"])
-def test_threads_are_at_least_one(calgrid, threads):
+def test_threads_are_at_least_one_and_resamples_may_be_none(calgrid, threads):
     said = f"argument --threads: must be a whole number of at least 1, got '{threads}'"
     assert said in calgrid("metrics", "x.npz", f"--threads={threads}").err
+    said = "argument --bootstrap: must be a whole number of at least 0, got '-5'"
+    assert said in calgrid("metrics", "x.npz", "--bootstrap", "-5").err
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,6 @@ class TestMistakes:
     'id' in --set
 --calibrator ts --bins 0
     n_bins
---calibrator ts --bootstrap -1
-    n_resamples
 --calibrator ts --load x.safetensors
     Give either --fit ... or --load
 --calibrator ts --out out.npz

@@ -237,8 +237,7 @@ def test_only_hyper_parameters_are_set_and_the_error_names_them():
 def test_a_component_without_hyper_parameters_says_so(refuses):
     with refuses(
         ConfigError,
-        "hyper-parameter 'n_bins' in calibrator 'none'",
-        "it has none with annotation and default",
+        "hyper-parameter 'n_bins' in calibrator 'none': none has no options",
     ):
         registry.describe("calibrator", "none").resolve({"n_bins": 3})
 

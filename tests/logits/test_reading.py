@@ -195,9 +195,18 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "probabilities",
             {"probs": np.diag([1, 1.1, 1])},
-            "row 1 (counted from 0) sums to 1.1 ... kind: logits",
+            "row 1 (counted from 0) sums to 1.1 (smallest value 0); normalise the rows",
         ),
-        ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, "smallest value -0.5"),
+        (
+            "probabilities",
+            {"probs": np.array([[0.5, 0.5 + 1e-7, 0], [1, 0, 0], [1.5, -0.5, 0]])},
+            "row 2 (counted from 0) sums to 1 (smallest value -0.5); correct its negative values",
+        ),
+        (
+            "logits",
+            {"label": np.array([[1, 0, 0], [0, 1, 0], [0, 1, 1]])},
+            "labels (N, K) must be one-hot, but row 2 (counted from 0) is not",
+        ),
     ],
 )
 def test_arrays_that_are_refused(tmp_path, refuses, kind, content, parts):
@@ -407,7 +416,9 @@ def test_columns_with_the_values_of_labels(tmp_path, ends, values, named):
 def test_labels_that_may_or_may_not_be_the_values_in_the_names_of_columns(tmp_path, refuses):
     names = ["p_1", "p_2", "p_3", "p_4"]
     path = wide(tmp_path / "t.csv", names, LOGITS, LABELS)
-    with refuses(DataError, "t.csv: label 0 is not one of the classes 1, 2, 3, 4", "--classes"):
+    with refuses(
+        DataError, "t.csv: label 0 in row ... is not one of the classes 1, 2, 3, 4", "--classes"
+    ):
         read_any(path, "logits", values_key="p_")
     assert_read(read_any(path, "logits", classes=names))
     arrays_only = npz(tmp_path / "t.npz", logits=LOGITS, label=LABELS)
@@ -524,7 +535,9 @@ class TestLabelsAsText:
         order = ["fox", "cat", "eel", "dog"]
         path = text_file(tmp_path / name, [order[label] for label in LABELS])
         assert_read(read_any(path, "logits", classes=order))
-        with refuses(DataError, "label 'fox' is not one of the classes cat, dog, eel, yak"):
+        with refuses(
+            DataError, "label 'fox' in row ... is not one of the classes cat, dog, eel, yak"
+        ):
             read_any(path, "logits", classes=[*NAMES[:3], "yak"])
 
     def test_the_order_of_columns_without_names_is_asked_for(self, tmp_path, refuses, name):
@@ -784,7 +797,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path, refuses):
 def test_control_characters_of_labels_are_shown_and_not_obeyed(tmp_path, refuses):
     wicked = "\x1b[2Jdog"
     path = npz(tmp_path / "t.npz", logits=LOGITS[:3, :2], label=np.array([wicked, "cat", "cat"]))
-    with refuses(DataError, r"label '\x1b[2Jdog' is not one of the classes cat, eel"):
+    with refuses(DataError, r"label '\x1b[2Jdog' in row ... is not one of the classes cat, eel"):
         read_any(path, "logits", classes=["cat", "eel"])
     with refuses(DataError, r"--classes \x1b[2Jdog,cat (in"):
         read_any(path, "logits")

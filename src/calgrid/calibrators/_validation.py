@@ -239,14 +239,23 @@ def check_row_order(logits: Any, labels: Any) -> None:
         )
 
 
-def plain_labels(labels: NDArray[Any], n_classes: int) -> NDArray[Any]:
+def plain_labels(labels: NDArray[Any], n_classes: int, where: str = "") -> NDArray[Any]:
     """Return class numbers ``(N,)`` of labels ``(N, 1)``, one-hot rows ``(N, K)``, whole floats,
     or, for two classes, False and True; other labels as they are.
+
+    Raises
+    ------
+    DataError : a row of labels ``(N, K)`` is not one-hot; the message begins with ``where``.
     """
     if labels.shape[1:] == (1,):
         labels = labels.reshape(-1)
-    one_hot = labels.ndim == 2 and labels.shape[1] == n_classes and np.isin(labels, (0, 1)).all()
-    if one_hot and (labels.sum(axis=1) == 1).all():
+    if labels.ndim == 2 and labels.shape[1] == n_classes and labels.dtype.kind in "biuf":
+        one_hot = np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1)
+        if not one_hot.all():
+            raise DataError(
+                f"{where}labels (N, K) must be one-hot, but {row_at(int(one_hot.argmin()))} is "
+                "not; give one class for each row."
+            )
         return labels.argmax(axis=1)
     are_whole = labels.dtype.kind == "f" and (labels == np.rint(labels)).all()
     if are_whole and (np.abs(labels) < LARGEST_EXACT).all():
@@ -266,10 +275,11 @@ def check_labels(
     """
     array = plain_labels(as_array(labels, "labels"), n_classes)
     if names is not None and array.dtype.kind in "OU" and array.ndim == 1:
-        unknown = [str(name) for name in array if name not in names]
+        unknown = [row for row, name in enumerate(array) if name not in names]
         if unknown:
+            row = unknown[0]
             raise DataError(
-                f"label '{visible(unknown[0])}' is not one of the classes "
+                f"label '{visible(array[row])}' in {row_at(row)} is not one of the classes "
                 f"{visible(', '.join(names[:SHOWN_NAMES]))}; correct it, or class_names."
             )
         array = np.array([names.index(name) for name in array])

@@ -161,7 +161,12 @@ OF_FILES = (
     ),
     flag("--binary", "the files have one column, for class 1 of two classes"),
     option("--bins", "bins of the calibration errors (15)", type=int, default=15),
-    option("--bootstrap", "resamples for the intervals (1000; 0: none)", type=int, default=1000),
+    option(
+        "--bootstrap",
+        "resamples for the intervals (1000; 0: none)",
+        type=must("a whole number of at least 0", str.isdecimal, int),
+        default=1000,
+    ),
     option("--threads", "threads of linear algebra (1)", type=count, default=1),
 )
 

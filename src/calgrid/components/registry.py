@@ -181,8 +181,12 @@ class Description:
             dataset = known[dataset].info.get("like", dataset)
         values.update(self.dataset_defaults.get(dataset or "", {}))
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
-        names = self.options or ("(it has none with annotation and default)",)
-        check_ids("hyper-parameter", overrides or {}, names, place)
+        for name in {} if self.options else overrides or {}:
+            raise ConfigError(
+                f"Unknown hyper-parameter '{name}' in {place}: {self.id} has no options (with "
+                "annotation and default); remove it."
+            )
+        check_ids("hyper-parameter", overrides or {}, self.options, place)
         values.update(overrides or {})
         for name, option in self.options.items():
             values[name] = option.check(values[name], f"{place}: {name}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from calgrid.calibrators._validation import plain_labels
 from calgrid.class_names import SHOWN_NAMES, shown_names, unlike
-from calgrid.errors import DataError, visible
+from calgrid.errors import DataError, row_at, visible
 from calgrid.storage.logits import NO_LABEL
 
 #: digits of a class number as text; more do not fit into int64
@@ -49,7 +49,7 @@ def class_numbers(
         )
     if labels.dtype.kind == "b" and width == (2,) and classes:
         return (labels != (classes[0].casefold() == "true")).astype(np.int64), classes
-    return plain_labels(labels, width[0] if width else 0), classes
+    return plain_labels(labels, width[0] if width else 0, f"{path}: "), classes
 
 
 def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) -> np.ndarray:
@@ -73,12 +73,14 @@ def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) ->
     numbers = np.full(labels.shape, NO_LABEL, np.int64)
     for number, value in enumerate(values):
         numbers[labels == value] = number
-    unknown = labels[numbers == NO_LABEL]
-    if unknown.size:
+    unknown = numbers == NO_LABEL
+    if unknown.any():
+        row = int(unknown.argmax())
         raise DataError(
-            f"{path}: label {int(unknown[0])} is not one of the classes {shown_names(classes)} "
-            "that its columns name; correct the labels, or, if they count the columns from 0, give "
-            "the whole names of the columns with --classes (in a study, classes)."
+            f"{path}: label {int(labels[row])} in {row_at(row)} is not one of the classes "
+            f"{shown_names(classes)} that its columns name; correct the labels, or, if they count "
+            "the columns from 0, give the whole names of the columns with --classes (in a study, "
+            "classes)."
         )
     return numbers
 
@@ -119,9 +121,10 @@ def _numbers_of_text(
     number_of = {name: number for number, name in enumerate(classes)}
     for name in names:
         if name not in number_of:
+            row = row_at(int((words.ravel() == name).argmax()))
             raise DataError(
-                f"{path}: label '{visible(name)}' is not one of the classes {shown_names(classes)}"
-                f"{unlike([name], classes)}."
+                f"{path}: label '{visible(name)}' in {row} is not one of the classes "
+                f"{shown_names(classes)}{unlike([name], classes)}."
             )
     numbers = np.array([number_of[name] for name in names], np.int64)
     return numbers[place].reshape(words.shape), classes

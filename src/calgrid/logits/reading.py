@@ -597,13 +597,17 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
     if not are_probabilities(values):
-        worst = int(off.argmax())
-        mend = "give --kind logits (in a study, kind: logits), or normalise the rows"
+        smallest = values.min(axis=1)
+        worst, mend = int(off.argmax()), "normalise the rows"
+        if np.median(off) > TOLERANCE_LOW_PRECISION:
+            mend = f"give --kind logits (in a study, kind: logits), or {mend}"
+        elif smallest.min() < 0:
+            worst, mend = int(smallest.argmin()), "correct its negative values"
         if resemble_probabilities(values):
             mend = "divide each row by its sum"
         raise DataError(
             f"{path} should contain probabilities, but {row_at(worst)} sums to {sums[worst]:.6g} "
-            f"(smallest value {values.min():.3g}); {mend}."
+            f"(smallest value {smallest[worst]:.3g}); {mend}."
         )
     if off.max() <= (TOLERANCE if values.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION):
         return values
