@@ -65,6 +65,14 @@ def test_minus_ln_p_and_outputs_of_sigmoids_are_said(tmp_path):
     assert "All logits lie between 0 and 1" in said
 
 
+def test_rows_that_are_all_the_same_are_said(tmp_path):
+    logits, labels = network()
+    (said,) = found(tmp_path, np.tile([1.0, 0.0, 2.0, 0.5], (400, 1)), labels)
+    assert said.startswith("t.npz: all rows have the same probabilities")
+    logits[1:] = logits[1]
+    assert not any("all rows" in said for said in found(tmp_path, logits, labels))
+
+
 def test_a_class_without_a_row_is_said_where_rows_are_many(tmp_path):
     """A weight beside the columns of four classes looks like a fifth one."""
     logits, labels = network(rows=400)

@@ -64,6 +64,11 @@ def of_scores(data: Logits, output: Output, name: str | Path) -> list[str]:
             f"{name}: {right} of {rows} rows are right, fewer than by chance (1 of {n_classes}); "
             "labels and columns may be in another order, or the numbers have the wrong sign."
         )
+    if rows > 1 and (output.probs == output.probs[0]).all():
+        found.append(
+            f"{name}: all rows have the same probabilities, from which no calibrator can learn; "
+            "give the outputs of the network for each image."
+        )
     if data.probabilities is not None:
         return found
     found += [f"{name}: {warning}" for warning in sigmoid_warnings(data.logits)]
