@@ -248,8 +248,8 @@ def of_bank(name, metrics, backbone, methods):
 
 of_bank("bank.zip", "cifar10_bank/metrics.parquet", "airbench24", ["ce", "ls", "fedlas_ls"])
 print("\nNetworks at 93 %\n")
-at_93 = ["ce", "ls", "fedlas_ls", "maccal"]
-of_bank("bank.zip", "cifar10_bank/metrics.parquet", "airbench64", at_93)
+at_93 = ["ce", "ls", "mbls", "fedlas_ls", "maccal"]
+of_bank("bank_93.zip", "bank_93/metrics.parquet", "airbench64", at_93)
 print("\nNetworks that fit their training images\n")
 fitted_in_bank = ["ce", "ls", "ls_a025", "fedlas_ls"]
 of_bank("bank_fit.zip", "bank_fit/metrics.parquet", "resnet9", fitted_in_bank)
