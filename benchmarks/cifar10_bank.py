@@ -1,4 +1,4 @@
-"""How the banks in docs/cifar10 are made: rounded logits of trained runs, and those of the bank before.
+"""How the banks in docs/cifar10 are made: rounded logits of trained runs, and of a bank before.
 
     python benchmarks/cifar10_bank.py docs/cifar10/bank.zip ../trained/results new_bank
     snakemake --cores 2 --configfile new_bank/study.yaml
