@@ -181,10 +181,10 @@ class Description:
             dataset = known[dataset].info.get("like", dataset)
         values.update(self.dataset_defaults.get(dataset or "", {}))
         values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
-        for name in {} if self.options else overrides or {}:
+        if overrides and not self.options:
             raise ConfigError(
-                f"Unknown hyper-parameter '{name}' in {place}: {self.id} has no options (with "
-                "annotation and default); remove it."
+                f"Unknown hyper-parameter '{next(iter(overrides))}' in {place}: {self.id} has no "
+                "options (with annotation and default); remove it."
             )
         check_ids("hyper-parameter", overrides or {}, self.options, place)
         values.update(overrides or {})

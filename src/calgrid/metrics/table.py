@@ -190,9 +190,15 @@ class Metric:
         }[self.unit]
 
 
-def _error(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
+def _error(
+    name: str,
+    function: Callable[..., float],
+    summary: str,
+    source: str,
+    needs: Counts = CALIBRATION,
+) -> Metric:
     return Metric(
-        name, function, summary, source, True, "labelled", interval="guarded", needs=CALIBRATION
+        name, function, summary, source, True, "labelled", interval="guarded", needs=needs
     )
 
 
@@ -341,14 +347,12 @@ _ENTRIES = (
         ),
         reaches_up=True,
     ),
-    replace(
-        _error(
-            "cece",
-            calibration.cece,
-            "classwise ECE, mean over all classes",
-            "Kull et al., NeurIPS 2019",
-        ),
-        needs=CLASSWISE,
+    _error(
+        "cece",
+        calibration.cece,
+        "classwise ECE, mean over all classes",
+        "Kull et al., NeurIPS 2019",
+        CLASSWISE,
     ),
     Metric(
         "mce",

@@ -259,9 +259,9 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
 
     rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
     for key in study.trained:
-        if (labels := study.datasets.test_labels(key.dataset)) is not None:
-            identity = identity_of_rows(np.arange(len(labels)), labels)
-            rows.setdefault(sharing_rows(key, "test"), (key, identity))
+        labels, place = study.datasets.test_labels(key.dataset), sharing_rows(key, "test")
+        if labels is not None and place not in rows:
+            rows[place] = key, identity_of_rows(np.arange(len(labels)), labels)
     for name, entry in study.config.external.items():
         where = f"external.{name}"
         for run, found in _read_bank(study, name, entry) if isinstance(entry, Bank) else ():
@@ -297,6 +297,7 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
     return rows
 
 
+@functools.cache
 def _sizes(study: Study) -> dict[tuple[str, ...], Mapping[str, int] | None]:
     """Images of each split of the trained runs of a setting, if known."""
     return {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
